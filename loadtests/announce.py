@@ -1,6 +1,6 @@
-"""Announces a run to the sidecar, Grafana and an OpenTelemetry collector.
+"""Announces a run to the sidecar.
 
-A receiver that is down costs the run a sentence at its end, and nothing else.
+One that is down costs the run a sentence at its end, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import secrets
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import urllib3
@@ -25,9 +24,7 @@ from loadtests.profiles.profile import Phase
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator, Mapping, Sequence
-    from pathlib import Path
 
-    from loadtests.result import RunResult
     from loadtests.scenario import Scenario
 
 TTL_SECONDS: Final = 15.0
@@ -38,29 +35,6 @@ _SHOWN: Final = 200
 _USER: Final = re.compile(r"//[^/]*@")
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """The result of a run, as it is announced."""
-
-    told: str
-    valid: bool
-    attributes: Mapping[str, str | float] = field(default_factory=dict)
-    """Attributes of its span, beside its name and kind."""
-
-    @classmethod
-    def of(cls, result: RunResult) -> Ending:
-        """Return the result of a load run."""
-        return cls(
-            f"{result.throughput:.4g} right answers/s, {result.verdict}",
-            result.verdict.valid,
-            {
-                "tritonwatch.run.verdict": str(result.verdict),
-                "tritonwatch.run.requests": float(len(result.requests)),
-                "tritonwatch.run.requests_per_second": result.throughput,
-            },
-        )
-
-
 class AnnouncedRun:
     """A run as others shall know it; ends with its block."""
 
@@ -68,9 +42,6 @@ class AnnouncedRun:
         self.kind = kind
         self.name = f"{name}-{secrets.token_hex(3)}"
         self.profile = profile
-        self.started_at = time.time()
-        self.ended_at: float | None = None
-        self.ending: Ending | None = None
         self.problems: list[str] = []
         """Receivers that could not be reached, and the reasons."""
         self.news = threading.Event()
@@ -96,11 +67,6 @@ class AnnouncedRun:
         changes = (p.start_seconds for p in phases if p.start_seconds > elapsed)
         return name, min(changes, default=math.inf) - elapsed
 
-    def ended(self, ending: Ending | None = None) -> None:
-        """Announce that the run is over, with its result."""
-        self.ended_at = time.time()
-        self.ending = ending
-
     def note(self, problem: str) -> None:
         """Keep a problem, once."""
         if problem not in self.problems:
@@ -110,18 +76,6 @@ class AnnouncedRun:
         """Report the receivers that could not be reached."""
         for problem in self.problems:
             sys.stderr.write(f"tritonwatch: {problem}\n")
-
-
-class Announcer(Protocol):
-    """A receiver of announcements."""
-
-    def goes_on(self, run: AnnouncedRun, phase: str) -> None:
-        """The run is in this phase; said again every few seconds."""
-        ...
-
-    def is_over(self, run: AnnouncedRun) -> None:
-        """The run has ended."""
-        ...
 
 
 class SidecarAnnouncer:
@@ -147,92 +101,21 @@ class SidecarAnnouncer:
             "ttl_seconds": TTL_SECONDS,
             "ended": ended,
         }
-        post_json(f"{self._url}/v1/runs", notice, {}, run, "the sidecar")
+        post_json(f"{self._url}/v1/runs", notice, run)
 
 
-class GrafanaAnnouncer:
-    """Makes a region annotation of the run, when it is over."""
-
-    def __init__(self, url: str, token: str | None) -> None:
-        self._url = _checked(url, "--grafana").rstrip("/")
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-
-    def goes_on(self, run: AnnouncedRun, phase: str) -> None:
-        """Do nothing: only the end is announced."""
-
-    def is_over(self, run: AnnouncedRun) -> None:
-        """Create an annotation from the run's start to its end."""
-        ended_at = run.ended_at or time.time()
-        annotation = {
-            "time": int(run.started_at * 1000),
-            "timeEnd": int(ended_at * 1000),
-            "tags": ["tritonwatch", run.kind, run.profile],
-            "text": _told(run),
-        }
-        url = f"{self._url}/api/annotations"
-        post_json(url, annotation, self._headers, run, "Grafana")
-
-
-class OtlpAnnouncer:
-    """Sends one span of the run, when it is over, over OTLP/HTTP."""
-
-    def __init__(self, url: str) -> None:
-        self._url = _checked(url, "--otlp")
-
-    def goes_on(self, run: AnnouncedRun, phase: str) -> None:
-        """Do nothing: only the end is announced."""
-
-    def is_over(self, run: AnnouncedRun) -> None:
-        """Send a span from the run's start to its end."""
-        from exporter.access.span_buffer import Span, SpanContext  # noqa: PLC0415
-        from exporter.output.otlp import OtlpExporter  # noqa: PLC0415 - heavy, after the run
-        from exporter.output.push import OtlpSettings  # noqa: PLC0415
-
-        started_ns = int(run.started_at * 1e9)
-        ended_ns = int((run.ended_at or time.time()) * 1e9)
-        context = SpanContext(
-            secrets.randbits(128) or 1, secrets.randbits(64) or 1, started_ns
-        )
-        span = Span(
-            context,
-            f"tritonwatch {run.kind}",
-            ended_ns,
-            ok=run.ending is not None and run.ending.valid,
-            attributes=_attributes(run),
-        )
-        settings = OtlpSettings(
-            endpoint=self._url, traces=True, timeout_seconds=_TIMEOUT_SECONDS
-        )
-        sender = OtlpExporter(settings, run.name, start_ns=started_ns)
-        try:
-            if not sender.send_spans([span]):
-                run.note(
-                    f"the collector at {_told_of(self._url)} did not take the span"
-                )
-        finally:
-            sender.close()
-
-
-def announcers_among(options: argparse.Namespace) -> tuple[Announcer, ...]:
-    """Return the receivers that the options of `command_options.add_announcers` name.
+def announcers_among(options: argparse.Namespace) -> tuple[SidecarAnnouncer, ...]:
+    """Return the sidecar that `--sidecar` of `command_options.add_announcers` names.
 
     Raises:
-        PlanError: an address is none, or the file with the token cannot be read.
+        PlanError: the address is none.
     """
-    found: list[Announcer] = []
-    if options.sidecar is not None:
-        found.append(SidecarAnnouncer(options.sidecar))
-    if options.grafana is not None:
-        token = _token(options.grafana_token_file)
-        found.append(GrafanaAnnouncer(options.grafana, token))
-    if options.otlp is not None:
-        found.append(OtlpAnnouncer(options.otlp))
-    return tuple(found)
+    return () if options.sidecar is None else (SidecarAnnouncer(options.sidecar),)
 
 
 @contextlib.contextmanager
 def announced(
-    scenario: Scenario, announcers: Sequence[Announcer]
+    scenario: Scenario, announcers: Sequence[SidecarAnnouncer]
 ) -> Generator[AnnouncedRun]:
     """Announce a load run while the block lasts, and its end."""
     run = AnnouncedRun("load", scenario.name, scenario.profile.kind)
@@ -242,7 +125,9 @@ def announced(
 
 @contextlib.contextmanager
 def telling(
-    run: AnnouncedRun, announcers: Sequence[Announcer], phases: Sequence[Phase] = ()
+    run: AnnouncedRun,
+    announcers: Sequence[SidecarAnnouncer],
+    phases: Sequence[Phase] = (),
 ) -> Generator[None]:
     """The same for a run of any kind. `phases` are in seconds from now.
 
@@ -261,14 +146,12 @@ def telling(
         over.set()
         run.news.set()
         thread.join(len(announcers) * _TIMEOUT_SECONDS + 1.0)
-        if run.ended_at is None:
-            run.ended()
         for announcer in announcers:
             announcer.is_over(run)
 
 
 def _tell(
-    run: AnnouncedRun, announcers: Sequence[Announcer], over: threading.Event
+    run: AnnouncedRun, announcers: Sequence[SidecarAnnouncer], over: threading.Event
 ) -> None:
     while True:
         run.news.clear()
@@ -280,61 +163,32 @@ def _tell(
         run.news.wait(min(max(left, 0.1), _EVERY_SECONDS))
 
 
-def post_json(
-    url: str,
-    document: Mapping[str, Any],
-    headers: Mapping[str, str],
-    run: AnnouncedRun,
-    who: str,
-) -> None:
-    """Send a POST request; an error becomes a problem of the run."""
+def post_json(url: str, document: Mapping[str, Any], run: AnnouncedRun) -> None:
+    """Send a POST request to the sidecar; an error becomes a problem of the run."""
     try:
         with urllib3.PoolManager() as pool:
             answer = pool.request(
                 "POST",
                 url,
                 body=json.dumps(document).encode(),
-                headers={"Content-Type": "application/json", **headers},
+                headers={"Content-Type": "application/json"},
                 timeout=_TIMEOUT_SECONDS,
                 retries=False,
                 redirect=False,
             )
     except urllib3.exceptions.HTTPError as error:
-        run.note(f"{who} at {_told_of(url)} was not told of the run: {error}")
+        run.note(f"the sidecar at {_told_of(url)} was not told of the run: {error}")
         return
     if answer.status not in _OK:
         text = answer.data[:_SHOWN].decode("utf-8", "replace").strip()
         run.note(
-            f"{who} at {_told_of(url)} did not take it: HTTP {answer.status}: {text}"
+            f"the sidecar at {_told_of(url)} did not take it: HTTP {answer.status}: {text}"
         )
 
 
 def _told_of(url: str) -> str:
     """Return the URL without parts that may be secret: user, password, query."""
     return _USER.sub("//", url.partition("?")[0])
-
-
-def _told(run: AnnouncedRun) -> str:
-    told = "ended without a result" if run.ending is None else run.ending.told
-    return f"{run.kind} {run.name} ({run.profile}): {told}"
-
-
-def _attributes(run: AnnouncedRun) -> dict[str, str | float]:
-    return {
-        "tritonwatch.run": run.name,
-        "tritonwatch.run.kind": run.kind,
-        "tritonwatch.run.profile": run.profile,
-        **({} if run.ending is None else run.ending.attributes),
-    }
-
-
-def _token(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"cannot be read: {error}", str(file)) from None
 
 
 def _checked(url: str, option: str) -> str:

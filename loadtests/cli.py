@@ -65,10 +65,6 @@ def _add_list(commands: Subparsers) -> None:
         "the load profiles",
         "loadtests.profiles.profile_list_command:run",
     )
-    parser.add_argument("--plot", action="store_true", help="draw each")
-    parser.add_argument(
-        "--svg", type=Path, metavar="FOLDER", help="draw each as KIND.svg there"
-    )
     parser.add_argument("profile", nargs="*", metavar="KIND", help="only these")
 
 
@@ -112,13 +108,6 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--strict",
         action="store_true",
         help="INVALID, and not only noted, where others disturbed the machine",
-    )
-    parser.add_argument(
-        "--reference",
-        type=float,
-        metavar="S",
-        help="send one request at a time for so long before and after the run, and tell "
-        "where the two differ (with --strict 1, else 0: not)",
     )
     parser.add_argument(
         "--metrics",
@@ -165,19 +154,10 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "--max-rate", type=float, metavar="R", help="no higher rate is offered"
     )
     parser.add_argument(
-        "--max-concurrency", type=int, metavar="N", help="of the closed loops"
-    )
-    parser.add_argument(
         "--other-cpu",
         type=float,
         metavar="SHARE",
         help="cores that others may take before a run is rejected (default 0.08)",
-    )
-    parser.add_argument(
-        "--instances",
-        metavar="N,N,…",
-        help="search again with so many instances of the model each; the server loads "
-        "models on request",
     )
     parser.add_argument(
         "--production-rate", type=float, metavar="R", help="for the headroom"

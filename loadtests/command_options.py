@@ -81,12 +81,6 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corrupt-ratio", type=float, metavar="SHARE", help="of requests, 0 to 1"
     )
-    parser.add_argument(
-        "--shared-memory",
-        action="store_true",
-        default=None,
-        help="inputs in system shared memory, on the same host",
-    )
     parser.add_argument("--sequence-length", type=int, metavar="N")
     parser.add_argument("--timeout", type=float, metavar="S", help="of each request")
     parser.add_argument("--in-flight", type=int, metavar="N", help="more are rejected")
@@ -104,19 +98,10 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def add_announcers(parser: argparse.ArgumentParser) -> None:
-    """Add the options of announcements; `announce.announcers_among` reads them."""
+    """Add the option of announcements; `announce.announcers_among` reads it."""
     parser.add_argument(
         "--sidecar",
         metavar="URL",
         help="tell the sidecar's tap there: it shows the run as triton_run_info, and keeps "
         "the capacity that a search found",
-    )
-    parser.add_argument(
-        "--grafana", metavar="URL", help="annotate the run there when it is over"
-    )
-    parser.add_argument(
-        "--grafana-token-file", type=Path, metavar="FILE", help="of a service account"
-    )
-    parser.add_argument(
-        "--otlp", metavar="URL", help="send a span of the run there, OTLP over HTTP"
     )

@@ -6,16 +6,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from loadtests.engine import Options, run_closed, run_open
-from loadtests.machine_guard import Guard, GuardLimits, drifted, guarded
+from loadtests.machine_guard import Guard, GuardLimits, guarded
 from loadtests.profiles.profile import arrivals_of
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from loadtests.machine_guard import Watch
     from loadtests.mix import Mix
     from loadtests.result import RunResult
@@ -72,55 +68,6 @@ def _sent(scenario: Scenario, mix: Mix, options: Options | None) -> RunResult:
             options=options,
         )
     arrivals = arrivals_of(profile, scenario.seed)
-    if profile.concurrency is not None:
-        return run_closed(
-            target,
-            mix,
-            concurrency=profile.concurrency,
-            duration_seconds=profile.length_seconds,
-            least_requests=arrivals.size,
-            options=options,
-        )
     return run_open(
         target, mix, arrivals, in_flight=scenario.in_flight, options=options
     )
-
-
-def between_levels(
-    scenario: Scenario,
-    mix: Mix,
-    seconds: float,
-    run: Callable[[], RunResult],
-    *,
-    strict: bool,
-) -> RunResult:
-    """Return the run, with the reference level for some seconds before and after it.
-
-    Where it moved by more than the guard allows the run says so, and is INVALID if it
-    is `strict`.
-    """
-    before = _level(scenario, mix, seconds)
-    result = run()
-    if result.about.interrupted:
-        return result
-    after = _level(scenario, mix, seconds)
-    result = replace(result, reference_seconds=(before, after))
-    if before is None or after is None:
-        told: str | None = "one request at a time was not answered well: no reference"
-    else:
-        told = drifted(before, after, GuardLimits())
-    if told is None:
-        return result
-    return result.invalid(told) if strict else result.warned(told)
-
-
-def _level(scenario: Scenario, mix: Mix, seconds: float) -> float | None:
-    """Median latency in seconds; None where half were not answered rightly."""
-    found = run_closed(
-        scenario.target.target(),
-        mix,
-        concurrency=1,
-        duration_seconds=seconds,
-        options=Options(timeout_seconds=scenario.timeout_seconds, seed=scenario.seed),
-    ).quantile(0.5)
-    return found if found is not None and np.isfinite(found) else None

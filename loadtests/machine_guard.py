@@ -117,8 +117,6 @@ class GuardLimits(Settings):
     """Limit of the wall clock's change against the monotonic one in a window."""
     rejected_ratio: float = Field(default=0.25, gt=0, le=1)
     """Share of disturbed windows above which a run is invalid."""
-    drift_ratio: float = Field(default=0.05, gt=0, le=1)
-    """Limit of the reference level's change between start and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,22 +219,6 @@ def _pressed(watch: Watch) -> tuple[str, ...]:
             f"something waited for a processor in {mean:.0%} of the time, and latencies "
             f"hold that wait (more than {watch.limits.pressure_ratio:.0%} is told)"
         ),
-    )
-
-
-def drifted(before: float, after: float, limits: GuardLimits) -> str | None:
-    """Return how a reference level has changed; None where it has not.
-
-    `before` and `after` are one figure, like a latency without load, from the start and
-    the end of a measurement.
-    """
-    change = after / before - 1.0
-    if abs(change) <= limits.drift_ratio:
-        return None
-    return (
-        f"the reference level changed by {change:+.0%} between start and end "
-        f"({before * 1e3:.3g} ms, then {after * 1e3:.3g} ms): the machine is not what "
-        "it was"
     )
 
 

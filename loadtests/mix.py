@@ -23,7 +23,7 @@ class Body:
 
     For gRPC the serialised ModelInferRequest; for HTTP the JSON and then the tensors'
     binary content, `header_bytes` of it being JSON that ends in "}}": all of it, where
-    tensors are JSON or lie in shared memory.
+    tensors are JSON.
     """
 
     data: bytes

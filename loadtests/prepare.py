@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -25,11 +24,10 @@ from loadtests.payloads.prompts import (
     row_of,
     text_spec,
 )
-from loadtests.payloads.shared_memory import shared
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Iterable
 
     from exporter.triton.model import ModelSpec
     from loadtests.mix import Body
@@ -41,9 +39,8 @@ MAX_BYTES: Final = 512 << 20
 _PAYLOADS, _CORRUPTIONS = 4, 5  # streams of random numbers of one seed
 
 
-@contextlib.contextmanager
-def prepared(scenario: Scenario) -> Generator[Mix]:
-    """The mix of a scenario, while its shared memory is there.
+def prepared(scenario: Scenario) -> Mix:
+    """The mix of a scenario.
 
     Every entry's first request is sent once, so that what does not work at all is told
     before the run, in the server's words.
@@ -53,26 +50,22 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
         PlanError: the data does not fit the model.
     """
     target = scenario.target.target()
-    samples = getattr(scenario.profile, "samples_per_query", None)
-    with contextlib.ExitStack() as stack:
-        entries: list[Entry] = []
-        for model in scenario.models:
-            if samples is not None:
-                model = model.model_copy(update={"batch": samples})  # noqa: PLW2901
-            spec = model_spec(target, model.model, model.version)
-            _check_parameters(spec, model)
-            if target.is_openai:
-                bodies = _openai_bodies(target, model, scenario.seed)
-            else:
-                if model.prompts is not None:
-                    spec = text_spec(spec)
-                bodies = _bodies(stack, target, spec, model, scenario.seed)
-            entries += _entries(spec, model, bodies, scenario.seed)
-        mix = Mix(tuple(entries))
-        _require_streams(scenario, mix)
-        for entry in mix.entries:
-            _try_out(target, entry, scenario.timeout_seconds)
-        yield mix
+    entries: list[Entry] = []
+    for model in scenario.models:
+        spec = model_spec(target, model.model, model.version)
+        _check_parameters(spec, model)
+        if target.is_openai:
+            bodies = _openai_bodies(target, model, scenario.seed)
+        else:
+            if model.prompts is not None:
+                spec = text_spec(spec)
+            bodies = _bodies(target, spec, model, scenario.seed)
+        entries += _entries(spec, model, bodies, scenario.seed)
+    mix = Mix(tuple(entries))
+    _require_streams(scenario, mix)
+    for entry in mix.entries:
+        _try_out(target, entry, scenario.timeout_seconds)
+    return mix
 
 
 def _require_streams(scenario: Scenario, mix: Mix) -> None:
@@ -135,34 +128,21 @@ def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings
 
 
 def _bodies(
-    stack: contextlib.ExitStack,
-    target: Target,
-    spec: ModelSpec,
-    model: ModelSettings,
-    seed: int,
+    target: Target, spec: ModelSpec, model: ModelSettings, seed: int
 ) -> tuple[Body, ...]:
     require_fit(spec, target)
-    if spec.decoupled and target.protocol == "http":
-        for setting in ("shared_memory", "corrupt_ratio"):
-            if getattr(model, setting):
-                raise PlanError(
-                    f"found {setting} for {spec.name}, which streams; over HTTP that is "
-                    "not possible: use --protocol grpc",
-                    f"model {model.model}",
-                )
+    if spec.decoupled and target.protocol == "http" and model.corrupt_ratio:
+        raise PlanError(
+            f"found corrupt_ratio for {spec.name}, which streams; over HTTP that is "
+            "not possible: use --protocol grpc",
+            f"model {model.model}",
+        )
     rows: Iterable[Row]
     if model.prompts is None:
         rows = _rows(spec, model, seed)
     else:
         prompts = prompts_of(model.prompts, model.variants, seed)
         rows = (row_of(spec, prompt, model.parameters) for prompt in prompts)
-    if model.shared_memory:
-        rows = list(rows)
-        regions = stack.enter_context(shared(target, spec, rows))
-        return tuple(
-            body_of(spec, row, target.protocol, regions=places)
-            for row, places in zip(rows, regions, strict=True)
-        )
     binary = takes_binary(target)
     made = (body_of(spec, row, target.protocol, binary=binary) for row in rows)
     return _bounded(made, model)

@@ -206,8 +206,6 @@ class RunResult:
     """Error messages with their counts: the first `MAX_MESSAGES` kinds."""
     sidecar: Mapping[str, Any] = field(default_factory=dict)
     """The sidecar's view of the run (`sidecar_view.between`); empty where unknown."""
-    reference_seconds: tuple[float | None, ...] = ()
-    """Median latency of one request at a time before and after the run, if measured."""
     unanswered: Unanswered = Unanswered()
 
     @classmethod

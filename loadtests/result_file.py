@@ -56,7 +56,6 @@ def to_document(result: RunResult) -> dict[str, Any]:
         "sender_cpu_seconds": result.sender_cpu_seconds,
         "errors": dict(result.errors),
         "sidecar": dict(result.sidecar),
-        "reference_seconds": list(result.reference_seconds),
         "unanswered": asdict(result.unanswered),
         "summary": summary(result),
         "histograms": {name: getattr(result, name).to_state() for name in _HISTOGRAMS},
@@ -144,7 +143,6 @@ def _read(document: Mapping[str, Any]) -> RunResult:
         verdict=Verdict(tuple(verdict["reasons"]), tuple(verdict["warnings"])),
         errors=document["errors"],
         sidecar=document.get("sidecar", {}),
-        reference_seconds=tuple(document.get("reference_seconds", ())),
         unanswered=Unanswered(**document.get("unanswered", {})),
         **{name: _histogram(document["histograms"], name) for name in _HISTOGRAMS},
     )

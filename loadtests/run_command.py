@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from loadtests import result_file, sidecar_view
-from loadtests.announce import Ending, announced, announcers_among
+from loadtests.announce import announced, announcers_among
 from loadtests.engine import Options
-from loadtests.errors import PlanError
-from loadtests.execute import between_levels, execute
+from loadtests.execute import execute
 from loadtests.interrupt import interruptible
 from loadtests.machine_guard import Guard, GuardLimits, guarded
 from loadtests.prepare import prepared
@@ -27,24 +26,21 @@ if TYPE_CHECKING:
 EXIT_OK: Final = 0
 EXIT_FINDING: Final = 1
 EXIT_INVALID: Final = 3
-_MOST_REFERENCE_SECONDS: Final = 600.0
 
 
 def run(options: argparse.Namespace) -> int:
     """Execute one load run, announce it and write its result."""
     scenario = scenario_of(options)
     require_folders(options.json)
-    reference = _reference_of(options)
     announcers = announcers_among(options)
     line = None if options.quiet else Line(sys.stderr, scenario)
     with announced(scenario, announcers) as going:
         before = _page(options.metrics)
         with Guard(scenario.target.target(), GuardLimits()) as guard:
-            result = _measured(scenario, line, reference, strict=options.strict)
+            result = _measured(scenario, line)
         result = guarded(result, guard.watch(), strict=options.strict)
         seen = sidecar_view.between(before, _page(options.metrics))
         result = replace(result, sidecar=seen)
-        going.ended(Ending.of(result))
     if options.json is not None:
         result_file.write(result, options.json)
     sys.stdout.write(text(scenario, result))
@@ -56,32 +52,11 @@ def _page(url: str | None) -> Page | None:
     return None if url is None else sidecar_view.page(url)
 
 
-def _reference_of(options: argparse.Namespace) -> float:
-    seconds: float | None = options.reference
-    if seconds is None:
-        return 1.0 if options.strict else 0.0
-    if not 0 <= seconds <= _MOST_REFERENCE_SECONDS:
-        raise PlanError(
-            f"found {seconds:g} s; want 0 to {_MOST_REFERENCE_SECONDS:g}", "--reference"
-        )
-    return seconds
-
-
-def _measured(
-    scenario: Scenario, line: Line | None, reference_seconds: float, *, strict: bool
-) -> RunResult:
+def _measured(scenario: Scenario, line: Line | None) -> RunResult:
     told = None if line is None else line.tell
-    with prepared(scenario) as mix, interruptible() as asked:
-
-        def run() -> RunResult:
-            return execute(scenario, mix, Options(progress=told, stop=asked))
-
-        if reference_seconds:
-            result = between_levels(
-                scenario, mix, reference_seconds, run, strict=strict
-            )
-        else:
-            result = run()
+    mix = prepared(scenario)
+    with interruptible() as asked:
+        result = execute(scenario, mix, Options(progress=told, stop=asked))
     if line is not None:
         line.end()
     return result

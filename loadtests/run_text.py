@@ -104,9 +104,6 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
     yield from histogram_line("gap, mean", result.mean_gap)
     yield from histogram_line("gap, each", result.between_responses)
     yield from _streamed(result)
-    if result.reference_seconds:
-        levels = [_time(seconds) for seconds in result.reference_seconds]
-        yield f"  one at a time  p50 {' before, '.join(levels)} after"
     yield from _misses(result)
     yield from _slo(scenario, result)
     yield from _goodput(scenario, result)

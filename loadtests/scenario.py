@@ -57,7 +57,7 @@ class TargetSettings(Settings):
         )
 
 
-_OF_TENSORS: Final = ("data", "inputs", "version", "corrupt_ratio", "shared_memory")
+_OF_TENSORS: Final = ("data", "inputs", "version", "corrupt_ratio")
 
 
 class ModelSettings(Settings):
@@ -88,8 +88,6 @@ class ModelSettings(Settings):
     """Largest difference of outputs from the file's correct answers, relative and absolute."""
     sequence_length: int = Field(default=10, ge=1, le=1_000_000)
     """Requests of one sequence, where the model is one of sequences."""
-    shared_memory: bool = Field(default=False)
-    """Put inputs into system shared memory; the server has to run on this host."""
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelSettings:

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
 _SOURCE: Final = "the options"
-_OF_MODELS: Final = (
-    "data",
-    "batch",
-    "corrupt_ratio",
-    "shared_memory",
-    "sequence_length",
-)
+_OF_MODELS: Final = ("data", "batch", "corrupt_ratio", "sequence_length")
 _TOP: Final = {
     "timeout": "timeout_seconds",
     "in_flight": "in_flight",
@@ -34,8 +28,7 @@ _TOP: Final = {
     "goodput": "goodput",
     "name": "name",
 }
-# The option that sets the rate of a profile, by its kind; others need a file.
-_RATES: Final = ("requests_per_second", "target_queries_per_second")
+_RATE: Final = "requests_per_second"
 
 
 def scenario_of(options: argparse.Namespace) -> Scenario:
@@ -159,23 +152,22 @@ def _set_profile(given: dict[str, Any], options: argparse.Namespace) -> None:
     for key, text in _pairs(options.set or (), "--set", "KEY=VALUE").items():
         profile[key] = _value(text)
     if options.rate is not None:
-        profile[_rate_key(profile.get("kind"))] = options.rate
+        _require_rate(profile.get("kind"))
+        profile[_RATE] = options.rate
     if options.duration is not None:
         profile["duration_seconds"] = options.duration
     if profile:
         given["profile"] = profile
 
 
-def _rate_key(kind: object) -> str:
+def _require_rate(kind: object) -> None:
     from loadtests.scenario import Scenario  # noqa: PLC0415
 
     definitions = Scenario.model_json_schema()["$defs"]
     for definition in definitions.values():
         keys: Mapping[str, Any] = definition.get("properties", {})
-        if keys.get("kind", {}).get("const") == kind:
-            found = [key for key in _RATES if key in keys]
-            if found:
-                return found[0]
+        if keys.get("kind", {}).get("const") == kind and _RATE in keys:
+            return
     raise PlanError(
         f"found --rate for the profile {kind!r}, which has no one rate; give its own "
         "settings with --set KEY=VALUE",

@@ -23,16 +23,11 @@ svg.plot { display: block; width: 100%; height: auto; overflow: visible; }
 .plot .line { stroke: var(--series); stroke-width: 1.8; fill: none;
   stroke-linejoin: round; }
 .plot .area, .plot .band { fill: var(--series); fill-opacity: .22; }
-.plot .dot, .plot .key, .fill { fill: var(--series); }
+.plot .dot, .fill { fill: var(--series); }
 .plot .tip { fill: transparent; }
 .c0 { --series: var(--c0); } .c1 { --series: var(--c1); } .c2 { --series: var(--c2); }
 .c3 { --series: var(--c3); } .c4 { --series: var(--c4); } .c5 { --series: var(--c5); }
 """
-
-STANDALONE_STYLE: Final = (
-    f"svg {{ {_LIGHT} font-family: system-ui, sans-serif; background: #fff; }}"
-    f"{PLOT_STYLE}"
-)
 
 STYLE: Final = (
     f"{PLOT_STYLE}:root {{ color-scheme: light dark; {_LIGHT} }}\n"

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from pages.page_style import STANDALONE_STYLE
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -308,22 +306,3 @@ def _band(x: Floats, low: Floats, high: Floats, colour: str) -> Iterator[str]:
 
 def _one(value: float | None) -> Floats:
     return np.array([] if value is None else [value], np.float64)
-
-
-def standalone(plot: Plot) -> str:
-    """A file of its own, on white, with the caption and the key in it."""
-    head, _, rest = plot.render().partition(">")
-    head = head.replace(
-        'viewBox="0 0', 'xmlns="http://www.w3.org/2000/svg" viewBox="0 -40'
-    ).replace(f" {plot.height}", f" {plot.height + 40}", 1)
-    x, parts = (
-        float(plot.left),
-        [f'<text class="title" x="{plot.left}" y="-24">{escape(plot.caption)}</text>'],
-    )
-    for colour, name in plot.key:
-        parts.append(
-            f'<rect class="key {colour}" x="{x:.0f}" y="-15" width="10" height="10"/>'
-            f'<text class="tick" x="{x + 14:.0f}" y="-6">{escape(name)}</text>'
-        )
-        x += 6.8 * len(name) + 24
-    return f"{head}><style>{STANDALONE_STYLE}</style>{''.join(parts)}{rest}\n"

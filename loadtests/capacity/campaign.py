@@ -1,4 +1,4 @@
-"""A whole search: the server alone, its concurrency curve, the boundary, and the end."""
+"""A whole search: the server alone, a ramp, the boundary, and the end."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from pydantic import Field
 
 from exporter.settings import Settings
 from loadtests.capacity.estimate import RESAMPLES, Estimate
-from loadtests.capacity.scalability import fitted, knee
 from loadtests.capacity.search import Search, SearchSettings
-from loadtests.capacity.search_report import KneeReport, SaturationReport, UslReport
+from loadtests.capacity.search_report import SaturationReport
 from loadtests.capacity.server_side import saturated
 from loadtests.errors import LoadError
-from loadtests.machine_guard import GuardLimits, drifted
+from loadtests.machine_guard import GuardLimits
 
 if TYPE_CHECKING:
     from loadtests.capacity.guarded_runs import Bench, Record
     from loadtests.capacity.search import Ending
 
-_SEARCH, _BOOTSTRAP, _ORDER = 11, 12, 13  # streams of random numbers of one seed
-_START: Final = 0.6  # of the closed loop's highest throughput
+_SEARCH, _BOOTSTRAP = 11, 12  # streams of random numbers of one seed
+_START: Final = 0.6  # of the rate of one request at a time
 _REFERENCE_INDEX: Final = 900_000
-_CLOSED_INDEX: Final = 910_000
-_BESIDE_SECONDS: Final = 0.3  # of a closed loop: to connect, and for the last answers
+_RAMP_INDEX: Final = 910_000
+_RAMP_REQUESTS: Final = 10  # that a run of the ramp has, if its length allows
+_RAMP_SECONDS: Final = (1.0, 3.0)  # of a run of the ramp: shortest, longest
+_RAMP_BUDGET: Final = 15.0  # seconds that the ramp may take beside the search's budget
 
 
 class CampaignSettings(Settings):
@@ -38,13 +39,7 @@ class CampaignSettings(Settings):
     guard: GuardLimits = Field(default=GuardLimits())
     """Limits of disturbances by other programs."""
     reference_seconds: float = Field(default=1.5, gt=0.1, le=600)
-    """Time of the reference level, one request at a time, at start and end."""
-    concurrencies: tuple[int, ...] = Field(default=(1, 2, 4, 8, 16, 32))
-    """Concurrency of the closed loops that the Universal Scalability Law is fitted to."""
-    concurrency_seconds: float = Field(default=0.6, gt=0.05, le=600)
-    """Time of each."""
-    concurrency_repetitions: int = Field(default=3, ge=1, le=100)
-    """Repetitions of each level, in random order."""
+    """Time of the reference level: one request at a time, at the start."""
 
 
 @dataclass(slots=True)
@@ -53,12 +48,8 @@ class Findings:
 
     ending: Ending
     estimate: Estimate | None
-    unloaded: tuple[float | None, float | None]
-    """Median latency of one request at a time, at the start and at the end."""
-    closed: list[tuple[int, float, float | None]]
-    """(concurrency, throughput, p50) of each closed loop."""
-    usl: UslReport | None
-    knee: KneeReport | None
+    unloaded_p50: float
+    """Median latency of one request at a time."""
     saturation: SaturationReport
     repetitions: int
     spent_seconds: float
@@ -67,19 +58,19 @@ class Findings:
 
 
 def run(bench: Bench, settings: CampaignSettings) -> Findings:
-    """Search, from the first reference level to the last.
+    """Search, from the reference level to the boundary.
 
     Raises:
         LoadError: the server answers nothing rightly, so that there is nothing to
             search for.
     """
     began = time.monotonic()
-    first = _reference(bench, settings, 0)
+    unloaded = _reference(bench, settings)
     limit = bench.slo.limit_seconds
-    if limit is not None and first > limit:
-        return _hopeless(bench, first, began)
-    bench.unloaded_p50 = first
-    closed = _closed(bench, settings)
+    if limit is not None and unloaded > limit:
+        return _hopeless(bench, unloaded, began)
+    bench.unloaded_p50 = unloaded
+    start = ramped(bench, _START / unloaded, settings.search.most_rate)
     rng = np.random.default_rng((bench.seed, _SEARCH))
     search = Search(
         bench.measure,
@@ -91,16 +82,13 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
         clock=time.monotonic,
     )
     bench.enter("search")
-    ending = search.run(_START * max(x for _, x, _ in closed))
+    ending = search.run(start)
     found = None
     if ending in {"precise", "budget"} and search.bracketed:
         search.rng = np.random.default_rng((bench.seed, _BOOTSTRAP))
         found = search.found(resamples=RESAMPLES)
     bench.settle()
-    last = None if bench.stopped() else _reference(bench, settings, 1)
-    findings = _findings(
-        bench, ending, found, (first, last), closed, settings.search.level_ratio
-    )
+    findings = _findings(bench, ending, found, settings.search.level_ratio)
     findings.spent_seconds = time.monotonic() - began
     if ending == "budget" and found is None:
         findings.reasons.append(_unfound(bench))
@@ -111,9 +99,6 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
             f"{findings.repetitions} runs beside the boundary, fewer than the {wanted} "
             "wanted; give --budget more"
         )
-    if last is not None:
-        drift = drifted(first, last, settings.guard)
-        findings.warnings += [drift] if drift else []
     return findings
 
 
@@ -123,18 +108,14 @@ def left_to_search(settings: CampaignSettings, spent_seconds: float) -> SearchSe
     Up to half the budget goes for what the time before took more than it was to take.
     """
     search = settings.search
-    loops = len(settings.concurrencies) * settings.concurrency_repetitions
-    planned = settings.reference_seconds + loops * (
-        settings.concurrency_seconds + _BESIDE_SECONDS
-    )
-    late = max(spent_seconds - planned, 0.0)
+    late = max(spent_seconds - settings.reference_seconds - _RAMP_BUDGET, 0.0)
     left = max(search.budget_seconds - late, search.budget_seconds / 2)
     return search.model_copy(update={"budget_seconds": left})
 
 
-def _reference(bench: Bench, settings: CampaignSettings, turn: int) -> float:
+def _reference(bench: Bench, settings: CampaignSettings) -> float:
     bench.enter("reference")
-    result = bench.closed(1, settings.reference_seconds, _REFERENCE_INDEX + turn)
+    result = bench.alone(settings.reference_seconds, _REFERENCE_INDEX)
     p50 = result.quantile(0.5)
     if p50 is None or not np.isfinite(p50):
         said = next(iter(result.errors), "no answer came in time")
@@ -146,27 +127,21 @@ def _reference(bench: Bench, settings: CampaignSettings, turn: int) -> float:
     return p50
 
 
-def _closed(
-    bench: Bench, settings: CampaignSettings
-) -> list[tuple[int, float, float | None]]:
-    bench.enter("closed loops")
-    rng = np.random.default_rng((bench.seed, _ORDER))
-    plan = rng.permutation(
-        np.repeat(settings.concurrencies, settings.concurrency_repetitions)
-    )
-    found = []
-    for index, concurrency in enumerate(plan.tolist()):
-        if bench.stopped():
+def ramped(bench: Bench, rate: float, most_rate: float) -> float:
+    """Double the rate in short runs while the server stays quiet; return the last such rate.
+
+    A server of many requests at once takes far more than one request at a time shows, and
+    the search climbs in small steps.
+    """
+    bench.enter("ramp")
+    index = _RAMP_INDEX
+    while 2.0 * rate <= most_rate and not bench.stopped():
+        seconds = float(np.clip(_RAMP_REQUESTS / (2.0 * rate), *_RAMP_SECONDS))
+        if not bench.quiet(2.0 * rate, seconds, index):
             break
-        result = bench.closed(
-            concurrency, settings.concurrency_seconds, _CLOSED_INDEX + index
-        )
-        p50 = result.quantile(0.5)
-        finite = p50 if p50 is not None and np.isfinite(p50) else None
-        found.append((concurrency, result.throughput, finite))
-    best = max((x for _, x, _ in found), default=0.0)
-    bench.tell(f"closed loops: at most {best:.4g} requests/s")
-    return found or [(1, 1.0, None)]
+        rate, index = 2.0 * rate, index + 1
+    bench.tell(f"the search begins at {rate:.4g} requests/s")
+    return rate
 
 
 def _hopeless(bench: Bench, unloaded: float, began: float) -> Findings:
@@ -174,10 +149,7 @@ def _hopeless(bench: Bench, unloaded: float, began: float) -> Findings:
     return Findings(
         ending="no_rate_holds",
         estimate=None,
-        unloaded=(unloaded, None),
-        closed=[],
-        usl=None,
-        knee=None,
+        unloaded_p50=unloaded,
         saturation=SaturationReport(
             resource="unknown",
             evidence=f"one request at a time takes {unloaded * 1e3:.3g} ms (median), longer than "
@@ -192,21 +164,13 @@ def _findings(
     bench: Bench,
     ending: Ending,
     found: Estimate | None,
-    unloaded: tuple[float | None, float | None],
-    closed: list[tuple[int, float, float | None]],
     level_ratio: float,
 ) -> Findings:
-    n = np.array([c for c, x, _ in closed if x > 0], np.float64)
-    x = np.array([x for _, x, _ in closed if x > 0], np.float64)
-    law = fitted(n, x, np.random.default_rng((bench.seed, _BOOTSTRAP)))
     beside = _beside(bench.records, found, level_ratio)
     findings = Findings(
         ending=ending,
         estimate=found,
-        unloaded=unloaded,
-        closed=closed,
-        usl=law,
-        knee=knee(n, x, law) if n.size else None,
+        unloaded_p50=bench.unloaded_p50,
         saturation=_saturation(bench, found),
         repetitions=len(beside),
         spent_seconds=0.0,
@@ -244,9 +208,15 @@ def _saturation(bench: Bench, found: Estimate | None) -> SaturationReport:
     return saturated(
         chosen.phases,
         chosen.watch,
-        instances=bench.server.instances(),
+        instances=_instances(bench),
         cpus=len(os.sched_getaffinity(0)),
     )
+
+
+def _instances(bench: Bench) -> int | None:
+    """Instances of the model; None for several models, or where unknown."""
+    counts = {entry.spec.name: entry.spec.instances for entry in bench.mix.entries}
+    return max(counts.values()) or None if len(counts) == 1 else None
 
 
 def _judge(bench: Bench, beside: list[Record], findings: Findings) -> None:

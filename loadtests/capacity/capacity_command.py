@@ -12,18 +12,11 @@ from pydantic import ValidationError
 from exporter.errors import ConfigError
 from exporter.features.runs.capacity_report import notice_of
 from loadtests import scenario_options
-from loadtests.announce import (
-    AnnouncedRun,
-    Ending,
-    announcers_among,
-    post_json,
-    telling,
-)
+from loadtests.announce import AnnouncedRun, announcers_among, post_json, telling
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.guarded_runs import Bench
-from loadtests.capacity.report_assembly import bounds, compiled
-from loadtests.capacity.search_report import Instances
+from loadtests.capacity.report_assembly import compiled
 from loadtests.capacity.server_side import ServerSide
 from loadtests.errors import PlanError
 from loadtests.interrupt import interruptible
@@ -33,7 +26,7 @@ from loadtests.report.publishing import publish
 from loadtests.scenario_options import require_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from loadtests.capacity.search_report import CapacityReport
     from loadtests.scenario import Scenario
@@ -50,7 +43,6 @@ def run(options: argparse.Namespace) -> int:
     going = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
     with telling(going, announcers):
         report = _measured(options, scenario, settings, going)
-        going.ended(_ending(report))
     publish(options, document(report), report.model_dump_json(indent=2))
     if options.sidecar is not None:
         _report_to(options.sidecar, report, going)
@@ -74,15 +66,14 @@ def _measured(
     settings: CampaignSettings,
     run: AnnouncedRun,
 ) -> CapacityReport:
-    counts = _counts(options.instances)
     require_folders(options.json, options.html)
     started_at = time.time()
-    with prepared(scenario) as mix, interruptible() as asked:
-        bench = _bench(scenario, settings, mix, _teller(options.quiet), asked)
+    mix = prepared(scenario)
+    with interruptible() as asked:
+        bench = bench_of(scenario, settings, mix, _teller(options.quiet), asked)
         bench.enter = run.enter
         try:
             found = campaign.run(bench, settings)
-            scaled = list(_scaled(bench, settings, counts))
         finally:
             bench.server.close()
     return compiled(
@@ -91,17 +82,21 @@ def _measured(
         found,
         started_at=started_at,
         production_rate=options.production_rate,
-        instances=scaled,
     )
 
 
-def _bench(
+def bench_of(
     scenario: Scenario,
     settings: CampaignSettings,
     mix: Any,
     tell: Callable[[str], None],
     stopped: Callable[[], bool],
 ) -> Bench:
+    """The server, the mix and the objective of a search.
+
+    Raises:
+        PlanError: there is no objective.
+    """
     slo = scenario.objective()
     if slo is None:
         raise PlanError('found no --slo; want one like "p99<20ms,errors<0.1%"', "load")
@@ -123,26 +118,6 @@ def _bench(
         tell=tell,
         stopped=stopped,
     )
-
-
-def _scaled(
-    bench: Bench, settings: CampaignSettings, counts: tuple[int, ...]
-) -> Iterator[Instances]:
-    first: float | None = None
-    for count in counts:
-        with bench.server.scaled(count):
-            bench.tell(f"with {count} instances")
-            found = campaign.run(bench.fresh(), settings)
-        estimate = None if found.reasons else found.estimate
-        known = None if estimate is None else bounds(estimate)
-        each = None if known is None else known.estimate / count
-        first = each if first is None else first
-        yield Instances(
-            instances=count,
-            requests_per_second=known,
-            reasons=tuple(found.reasons),
-            efficiency=None if each is None or not first else each / first,
-        )
 
 
 def scenario_of(options: argparse.Namespace) -> Scenario:
@@ -184,8 +159,6 @@ def settings_of(options: argparse.Namespace) -> CampaignSettings:
     given: dict[str, Any] = {"search": _known(search)}
     if options.other_cpu is not None:
         given["guard"] = {"other_cpu_ratio": options.other_cpu}
-    if options.max_concurrency is not None:
-        given["concurrencies"] = _spread(options.max_concurrency)
     try:
         return CampaignSettings.model_validate(given)
     except ValidationError as error:
@@ -202,26 +175,6 @@ def _known(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _spread(most: int) -> tuple[int, ...]:
-    """Six concurrencies or more, doubling as far as that many need."""
-    powers = [2**i for i in range(most.bit_length()) if 2**i < most]
-    extra = [round(most * part) for part in (0.75, 0.375, 0.1875)]
-    return tuple(sorted({*powers, *(e for e in extra if e > 0), most}))
-
-
-def _counts(text: str | None) -> tuple[int, ...]:
-    try:
-        counts = tuple(int(part) for part in (text or "").split(",") if part.strip())
-    except ValueError:
-        counts = (0,)
-    if any(not 1 <= count <= 1024 for count in counts):  # noqa: PLR2004
-        raise PlanError(
-            f"found --instances {text!r}; want whole numbers from 1 to 1024 like 1,2,4",
-            "the options",
-        )
-    return counts
-
-
 def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option itself
     began = time.monotonic()
 
@@ -234,18 +187,6 @@ def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option 
     return tell
 
 
-def _ending(report: CapacityReport) -> Ending:
-    verdict = "VALID" if report.valid else f"INVALID: {'; '.join(report.reasons)}"
-    attributes: dict[str, str | float] = {
-        "tritonwatch.run.verdict": verdict,
-        "tritonwatch.run.slo": report.slo,
-    }
-    if report.capacity is not None:
-        found = report.capacity.requests_per_second.estimate
-        attributes["tritonwatch.run.requests_per_second"] = found
-    return Ending(f"{report.conclusion}, {verdict}", report.valid, attributes)
-
-
 def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
     """Send the result to the sidecar, with its validity."""
     try:
@@ -254,4 +195,4 @@ def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
         run.note(f"the capacity was not sent to the sidecar: {error}")
         return
     url = f"{sidecar.rstrip('/')}/v1/capacity"
-    post_json(url, notice, {}, run, "the sidecar")
+    post_json(url, notice, run)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.capacity import littles_law
 from loadtests.capacity.observation import Observation, observation, settled_alike
 from loadtests.capacity.server_side import Phases, phases
 from loadtests.engine import Options, run_closed, run_open
@@ -47,8 +47,6 @@ class Record:
     throughput: float
     seconds: float
     """Time from the start to the end of the schedule."""
-    little: littles_law.Check | None
-    """Little's law over the run, without the time at its start that never counts."""
     phases: Phases | None
     watch: Watch
     reasons: tuple[str, ...]
@@ -91,7 +89,8 @@ class Bench:
     """Called with the name of each step, for announcements."""
     records: list[Record] = field(default_factory=list)
     rejected: list[Record] = field(default_factory=list)
-    unloaded_p50: float | None = None
+    unloaded_p50: float = math.inf
+    """Median latency of one request at a time, once known."""
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     _pids: tuple[int, ...] | None = None
 
@@ -100,18 +99,27 @@ class Bench:
         """SHA-256 of all arrival times so far, in order."""
         return self._digest.hexdigest()
 
-    def closed(self, concurrency: int, seconds: float, index: int) -> RunResult:
-        """A closed loop, for throughput over concurrency and the unloaded latency."""
+    def alone(self, seconds: float, index: int) -> RunResult:
+        """One request at a time, for the unloaded latency."""
         options = Options(
             timeout_seconds=self._timeout(), seed=self.seed + index, stop=self.stopped
         )
         return run_closed(
             self.target,
             self.mix,
-            concurrency=concurrency,
+            concurrency=1,
             duration_seconds=seconds,
             options=options,
         )
+
+    def quiet(self, rate: float, seconds: float, index: int) -> bool:
+        """Return whether the median latency at a rate is near that of an unloaded server.
+
+        The run counts for nothing else.
+        """
+        result = self._sent(rate, seconds, index)
+        self._quieten()
+        return self._unloaded(result)
 
     def measure(self, rate: float, seconds: float, index: int) -> Observation | None:
         """A Poisson run at a rate; None where it was disturbed and is to be repeated."""
@@ -132,6 +140,13 @@ class Bench:
         return record.observation
 
     def _record(self, rate: float, seconds: float, index: int) -> Record:
+        before = self.server.statistics()
+        with Guard(self.target, self.limits, server=self._server_pids()) as guard:
+            result = self._sent(rate, seconds, index)
+        after = self.server.statistics()
+        return self._of(rate, seconds, result, guard.watch(), (before, after))
+
+    def _sent(self, rate: float, seconds: float, index: int) -> RunResult:
         profile = Poisson(requests_per_second=rate, duration_seconds=seconds)
         arrivals = arrivals_of(profile, self.seed * 100_003 + index)
         if not arrivals.size:
@@ -144,17 +159,13 @@ class Bench:
             stop=self.stopped,
             profile=profile.model_dump(mode="json"),
         )
-        before = self.server.statistics()
-        with Guard(self.target, self.limits, server=self._server_pids()) as guard:
-            result = run_open(
-                self.target,
-                self.mix,
-                arrivals,
-                in_flight=self.in_flight,
-                options=options,
-            )
-        after = self.server.statistics()
-        return self._of(rate, seconds, result, guard.watch(), (before, after))
+        return run_open(
+            self.target,
+            self.mix,
+            arrivals,
+            in_flight=self.in_flight,
+            options=options,
+        )
 
     def _of(
         self,
@@ -175,7 +186,6 @@ class Bench:
             due=kept.intended,
             throughput=_throughput(ended, seen.warmup_seconds, seconds),
             seconds=seconds,
-            little=littles_law.check(requests, seen.warmup_seconds, seconds),
             phases=phases(*looks, seconds),
             watch=watch,
             reasons=result.verdict.reasons + verdict.reasons,
@@ -202,8 +212,6 @@ class Bench:
 
     def _quieten(self) -> None:
         """Wait until the server has emptied its queues after an overload."""
-        if self.unloaded_p50 is None:
-            return
         end = time.monotonic() + _QUIET_SECONDS
         while time.monotonic() < end and not self.stopped():
             one = run_closed(
@@ -214,12 +222,9 @@ class Bench:
                 requests=3,
                 options=Options(timeout_seconds=self._timeout(), seed=self.seed),
             )
-            waited = one.quantile(0.5)
-            if waited is not None and waited <= _QUIET * self.unloaded_p50 + 1e-3:
+            if self._unloaded(one):
                 return
 
-    def fresh(self) -> Bench:
-        """The same bench without its records, for another state of the server."""
-        return replace(
-            self, records=[], rejected=[], _digest=hashlib.sha256(), _pids=None
-        )
+    def _unloaded(self, result: RunResult) -> bool:
+        waited = result.quantile(0.5)
+        return waited is not None and waited <= _QUIET * self.unloaded_p50 + 1e-3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,15 +12,12 @@ from loadtests.capacity.search_report import (
     Bounds,
     Capacity,
     CapacityReport,
-    Concurrency,
     Headroom,
-    Instances,
     Level,
     PhaseSeconds,
     Quantiles,
     Reference,
 )
-from loadtests.mlperf import loadgen_verdict
 from loadtests.result import quantile_of
 
 if TYPE_CHECKING:
@@ -30,10 +27,6 @@ if TYPE_CHECKING:
     from loadtests.capacity.estimate import Estimate
     from loadtests.capacity.guarded_runs import Bench, Record
     from loadtests.capacity.load_objective import Slo
-    from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
-
-MLPERF_SECONDS: Final = 600.0
-MLPERF_QUERIES: Final = 100
 
 
 def compiled(
@@ -43,7 +36,6 @@ def compiled(
     *,
     started_at: float,
     production_rate: float | None = None,
-    instances: Sequence[Instances] = (),
 ) -> CapacityReport:
     """The report."""
     capacity = _capacity(found.estimate, bench.slo)
@@ -56,17 +48,9 @@ def compiled(
         valid=not found.reasons,
         reasons=tuple(found.reasons),
         warnings=tuple(found.warnings),
-        reference=Reference(start_p50=found.unloaded[0], end_p50=found.unloaded[1]),
+        reference=Reference(start_p50=found.unloaded_p50),
         levels=tuple(_levels(bench.records, bench.slo)),
-        closed_loop=tuple(
-            Concurrency(concurrency=c, throughput=x, p50=p50)
-            for c, x, p50 in sorted(found.closed, key=lambda entry: entry[:2])
-        ),
-        usl=found.usl,
-        knee=found.knee,
         saturation=found.saturation,
-        mlperf=_mlperf(bench, found.estimate),
-        instances=tuple(instances),
         headroom=None if found.reasons else _headroom(capacity, production_rate),
         repetitions=found.repetitions,
         rejected_runs=len(bench.rejected),
@@ -83,7 +67,7 @@ def compiled(
     )
 
 
-def bounds(found: Estimate) -> Bounds:
+def _bounds(found: Estimate) -> Bounds:
     """The estimate with its ends; an open one is None."""
     return Bounds(
         estimate=found.rate,
@@ -96,7 +80,7 @@ def _capacity(found: Estimate | None, slo: Slo) -> Capacity | None:
     if found is None or not 0 < found.rate < math.inf:
         return None
     return Capacity(
-        requests_per_second=bounds(found),
+        requests_per_second=_bounds(found),
         by_term={
             term.text: _finite(rate) if rate else None
             for term, rate in zip(slo.terms, found.by_term, strict=True)
@@ -154,7 +138,6 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
     pooled = (shares * counts[:, None]).sum(axis=0) / counts.sum()
     latencies = np.concatenate([run.latencies for run in runs])
     tails = np.array([quantile_of(run.latencies, 0.99) for run in runs])
-    littles = [run.little for run in runs if run.little is not None]
     phases = [run.phases for run in runs if run.phases is not None]
     names = [term.text for term in slo.terms]
     return Level(
@@ -176,9 +159,6 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
             p999=_finite(quantile_of(latencies, 0.999)),
         ),
         p99_deviation=_deviation(tails.tolist()) if np.isfinite(tails).all() else None,
-        in_system=_mean(check.in_system for check in littles),
-        rate_times_latency=_mean(check.rate_times_latency for check in littles),
-        littles_law_holds=all(check.holds for check in littles) if littles else None,
         phases=PhaseSeconds(
             queue=_known_mean([p.queue_seconds for p in phases]),
             compute_input=_known_mean([p.compute_input_seconds for p in phases]),
@@ -198,27 +178,6 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
         warmup_seconds=max(run.observation.warmup_seconds for run in runs),
         settled=all(run.observation.settled for run in runs),
         runs_with_reasons=sum(bool(run.reasons) for run in runs),
-    )
-
-
-def _mlperf(bench: Bench, found: Estimate | None) -> MlperfVerdict | None:
-    """LoadGen's word on the longest run at the level below the boundary."""
-    timed = [term for term in bench.slo.terms if term.limit_seconds is not None]
-    if found is None or not timed or not math.isfinite(found.rate):
-        return None
-    below = [r for r in bench.records if r.observation.rate <= found.rate]
-    if not below:
-        return None
-    chosen = max(below, key=lambda r: (r.observation.rate, r.observation.requests))
-    term = timed[0]
-    assert term.limit_seconds is not None  # noqa: S101 - `timed` says so
-    return loadgen_verdict.server(
-        chosen.latencies,
-        chosen.due,
-        limit_seconds=term.limit_seconds,
-        percentile=1.0 - term.allowed_ratio,
-        least_seconds=MLPERF_SECONDS,
-        least_queries=MLPERF_QUERIES,
     )
 
 

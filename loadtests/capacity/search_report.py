@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FORMAT: Final = "tritonwatch-load-capacity"
+_GONE: Final = {
+    *("closed_loop", "instances", "knee", "mlperf", "usl"),
+    *("in_system", "littles_law_holds", "rate_times_latency"),  # of levels
+    "end_p50",  # of the reference
+}
 Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
 
 
@@ -74,12 +81,6 @@ class Level(Settings):
     """Latency over all requests; one without a correct answer is infinitely late."""
     p99_deviation: float | None
     """Standard deviation of p99 between the runs."""
-    in_system: float | None
-    """Requests under way on average."""
-    rate_times_latency: float | None
-    """That number by Little's law."""
-    littles_law_holds: bool | None
-    """True if both are within 5 %, or half a request."""
     phases: PhaseSeconds | None
     """Phases from Triton's statistics."""
     mean_batch: float | None
@@ -97,45 +98,10 @@ class Level(Settings):
     """Runs that were disturbed and counted all the same."""
 
 
-class Concurrency(Settings):
-    """One closed-loop run."""
-
-    concurrency: int
-    throughput: float
-    p50: float | None
-
-
-class UslReport(Settings):
-    """The Universal Scalability Law through the closed-loop runs."""
-
-    per_unit: Bounds
-    contention: Bounds
-    coherency: Bounds
-    peak_concurrency: Bounds | None
-    peak_throughput: Bounds | None
-    r_squared: float
-    most_measured: float
-    refused: str | None
-
-
-class KneeReport(Settings):
-    """The knee of throughput over concurrency."""
-
-    kneedle: float | None
-    """Knee of the measured curve; null where it does not bend."""
-    law: float | None
-    """Concurrency at which the law's line at low load reaches its highest throughput up to
-    1.5 times the largest measured concurrency; null where that is outside the measured range.
-    """
-    agree: bool | None
-    """True if they are within a factor of 1.5; null where one is missing."""
-
-
 class Reference(Settings):
-    """One request at a time, before and after everything else."""
+    """One request at a time, before everything else."""
 
     start_p50: float | None
-    end_p50: float | None
 
 
 class SaturationReport(Settings):
@@ -143,18 +109,6 @@ class SaturationReport(Settings):
 
     resource: str
     evidence: str
-
-
-class Instances(Settings):
-    """The capacity with this number of instances of the model."""
-
-    instances: int
-    requests_per_second: Bounds | None
-    """Null where no boundary was found, or the search is invalid."""
-    reasons: tuple[str, ...] = Field(default=())
-    """Reasons why the search with this number of instances is invalid."""
-    efficiency: float | None
-    """Per instance, over that of the first count."""
 
 
 class Headroom(Settings):
@@ -183,13 +137,7 @@ class CapacityReport(Settings):
     warnings: tuple[str, ...] = Field(default=())
     reference: Reference
     levels: tuple[Level, ...]
-    closed_loop: tuple[Concurrency, ...]
-    usl: UslReport | None
-    knee: KneeReport | None
     saturation: SaturationReport
-    mlperf: MlperfVerdict | None
-    """LoadGen's verdict at the level below the boundary."""
-    instances: tuple[Instances, ...] = Field(default=())
     headroom: Headroom | None = Field(default=None)
     repetitions: int
     """Runs within one level (6 %) of the boundary, on either side."""
@@ -207,3 +155,17 @@ class CapacityReport(Settings):
     settings: dict[str, Any]
     hardware: dict[str, Any]
     versions: dict[str, str]
+
+
+def without_removed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A report of tritonwatch 0.1 without the parts that reports no longer have."""
+    kept = _kept(document)
+    if isinstance(levels := kept.get("levels"), list):
+        kept["levels"] = [_kept(e) if isinstance(e, dict) else e for e in levels]
+    if isinstance(reference := kept.get("reference"), dict):
+        kept["reference"] = _kept(reference)
+    return kept
+
+
+def _kept(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in _GONE}

@@ -15,7 +15,7 @@ from loadtests.scenario import ClosedLoop, to_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from loadtests.announce import Announcer
+    from loadtests.announce import SidecarAnnouncer
     from loadtests.scenario import Scenario
 
 _LEAD_SECONDS: Final = 0.5
@@ -50,7 +50,7 @@ class Coordinator:
         scenario: Scenario,
         workers: Sequence[str],
         send: Callable[[str, dict[str, Any], str], None],
-        announcers: Sequence[Announcer] = (),
+        announcers: Sequence[SidecarAnnouncer] = (),
     ) -> None:
         self.scenario = scenario
         self.shares = {worker: Share() for worker in workers}
@@ -140,7 +140,6 @@ class Coordinator:
 
     def close(self) -> None:
         """Announce that the run is over."""
-        self._announced.ended()
         self._closing.close()
         for problem in self._announced.problems:
             log.warning("%s", problem)

@@ -82,13 +82,13 @@ def main() -> int:
         return 0
     scenario = Scenario.model_validate_json(first)
     try:
-        with prepared(scenario) as mix:
-            told.put(Frame("ready", {"entries": [e.name for e in mix.entries]}))
-            start = json.loads(orders.readline() or _STOP)
-            if start.get("stop"):
-                told.put(Frame("failed", {"message": _TOO_SOON}))
-                return 0
-            told.put(_ended(_Run(scenario, mix, orders, told).run(start)))
+        mix = prepared(scenario)
+        told.put(Frame("ready", {"entries": [e.name for e in mix.entries]}))
+        start = json.loads(orders.readline() or _STOP)
+        if start.get("stop"):
+            told.put(Frame("failed", {"message": _TOO_SOON}))
+            return 0
+        told.put(_ended(_Run(scenario, mix, orders, told).run(start)))
     except TritonwatchError as error:
         told.put(Frame("failed", {"message": str(error)}))
     finally:

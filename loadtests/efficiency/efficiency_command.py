@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from exporter.config import configuration
 from exporter.features.energy.energy_settings import PowerSettings
 from exporter.features.energy.sources.power_model import ModelSettings
-from loadtests.announce import AnnouncedRun, Ending, announcers_among, telling
+from loadtests.announce import AnnouncedRun, announcers_among, telling
 from loadtests.efficiency.efficiency_curve import CurveOptions, measure
 from loadtests.efficiency.efficiency_document import curve_document, pair_document
 from loadtests.efficiency.metering import metered
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from exporter.features.energy.sources import AnySource
-    from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
     from loadtests.scenario import Scenario
 
 EXIT_OK: Final = 0
@@ -38,13 +37,12 @@ def run_curve(options: argparse.Namespace) -> int:
     run = AnnouncedRun("load", scenario.name, "specpower")
     with (
         _told(run, options),
-        prepared(scenario) as mix,
         metered(sources) as meter,
         interruptible() as asked,
     ):
         report = measure(
             scenario,
-            mix,
+            prepared(scenario),
             meter,
             CurveOptions(
                 level_seconds=options.level_seconds,
@@ -55,8 +53,6 @@ def run_curve(options: argparse.Namespace) -> int:
                 follow=run.follow,
             ),
         )
-        scores = ", ".join(f"{k} {v:.4g}" for k, v in report.score.items())
-        _end(run, report, f"SPECpower's score {scores or 'unknown'} inferences/s/W")
     publish(options, curve_document(report), report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_INVALID
 
@@ -79,8 +75,6 @@ def run_pair(options: argparse.Namespace) -> int:
                 tell=_tell,
             ),
         )
-        ratio = report.speed_up.estimate
-        _end(run, report, f"{report.candidate} {ratio:.3g} x {report.reference}")
     publish(options, pair_document(report), report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_INVALID
 
@@ -93,12 +87,6 @@ def _told(run: AnnouncedRun, options: argparse.Namespace) -> Generator[None]:
             yield
     finally:
         run.tell_problems()
-
-
-def _end(run: AnnouncedRun, report: EfficiencyReport | PairReport, found: str) -> None:
-    verdict = "VALID" if report.valid else f"INVALID: {'; '.join(report.reasons)}"
-    attributes = {"tritonwatch.run.verdict": verdict}
-    run.ended(Ending(f"{found}, {verdict}", report.valid, attributes))
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:

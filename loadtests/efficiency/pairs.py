@@ -81,16 +81,13 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
     seen = [_Blocks([], {name: [] for name in meter.sources}) for _ in names]
     reasons: set[str] = set()
     results: list[RunResult] = []
-    with (
-        prepared(singles[0]) as first,
-        prepared(singles[1]) as second,
-        Guard(scenario.target.target(), GuardLimits()) as guard,
-    ):
+    mixes = [prepared(single) for single in singles]
+    with Guard(scenario.target.target(), GuardLimits()) as guard:
         rng = np.random.default_rng((scenario.seed, _ORDER))
         for number in range(options.pairs):
             options.tell(f"pair {number + 1} of {options.pairs}")
             for place in rng.permutation(2).tolist():
-                results.append(_block(singles[place], (first, second)[place], options))
+                results.append(_block(singles[place], mixes[place], options))
                 reasons |= _note(seen[place], results[-1], meter, singles[place])
     machine = guard.watch().verdict()
     reasons.update(machine.reasons)

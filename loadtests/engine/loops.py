@@ -95,9 +95,9 @@ class OpenLoop:
 class ClosedLoop:
     """Keeps a number of requests in flight: each that ends is followed by the next.
 
-    For `seconds`, and from the least number of requests to the most, `requests`. Where
-    one got no answer the next waits, by `backoff`: what fails in microseconds would be
-    asked for hundreds of thousands of times a second.
+    For `seconds`, and for at most `requests`. Where one got no answer the next waits, by
+    `backoff`: what fails in microseconds would be asked for hundreds of thousands of times
+    a second.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ClosedLoop:
         *,
         concurrency: int,
         seconds: float,
-        requests: range,
+        requests: int,
         entry_of: Callable[[int], int],
         backoff: Backoff,
     ) -> None:
@@ -166,9 +166,7 @@ class ClosedLoop:
 
     def _is_over(self, elapsed: float) -> bool:
         started = self._recorder.started
-        return started >= self._requests.stop or (
-            elapsed >= self._seconds and started >= self._requests.start
-        )
+        return started >= self._requests or elapsed >= self._seconds
 
     def _follow(self, index: int) -> None:
         if self._failures:

@@ -128,17 +128,16 @@ def run_closed(
     concurrency: int,
     duration_seconds: float,
     requests: int | None = None,
-    least_requests: int = 0,
     options: Options | None = None,
     control: Callable[[ClosedLoop], None] | None = None,
 ) -> RunResult:
     """Keep a number of requests in flight, each followed by the next when it ends.
 
-    Ends after `duration_seconds`, but not before `least_requests`, and in any case
-    after `requests`, by default as many as a run can keep: the result is INVALID where
-    that ended it. A request without an answer is followed by the next after a wait
-    (`Options.backoff`); one that was answered, with an error too, at once. Its latencies
-    leave out what nobody waited for: the requests that a slow server did not get.
+    Ends after `duration_seconds`, or after `requests`, by default as many as a run can
+    keep: the result is INVALID where that ended it. A request without an answer is
+    followed by the next after a wait (`Options.backoff`); one that was answered, with an
+    error too, at once. Its latencies leave out what nobody waited for: the requests that
+    a slow server did not get.
     `control` is handed the loop when it starts, in its thread, to resize it.
 
     Raises:
@@ -162,7 +161,7 @@ def run_closed(
             recorder,
             concurrency=concurrency,
             seconds=duration_seconds,
-            requests=range(least_requests, most),
+            requests=most,
             entry_of=draw,
             backoff=options.backoff or Backoff(),
         )

@@ -26,15 +26,6 @@ Parameter = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """Location of an input's content in a shared memory region of the server."""
-
-    name: str
-    offset: int
-    byte_size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """Content of one request, and the correct answer where it is known."""
 
@@ -48,10 +39,9 @@ def body_of(
     row: Row,
     protocol: Protocol,
     *,
-    regions: Mapping[str, Region] | None = None,
     binary: bool = True,
 ) -> Body:
-    """The body of one request. Inputs in `regions` are there already, and only named.
+    """The body of one request.
 
     Without `binary`, HTTP bodies hold tensors as JSON.
 
@@ -60,11 +50,11 @@ def body_of(
     """
     datatypes = {tensor.name: tensor.datatype for tensor in spec.inputs}
     if protocol == "grpc":
-        return _grpc(spec, row, datatypes, regions or {})
+        return _grpc(spec, row, datatypes)
     if spec.decoupled:
         return _generate(spec, row)
     if binary:
-        return _http(spec, row, datatypes, regions or {})
+        return _http(spec, row, datatypes)
     return _json(spec, row, datatypes)
 
 
@@ -74,24 +64,11 @@ def _rows(spec: ModelSpec, row: Row) -> int:
     return int(next(iter(row.inputs.values())).shape[0])
 
 
-def _grpc(
-    spec: ModelSpec,
-    row: Row,
-    datatypes: Mapping[str, str],
-    regions: Mapping[str, Region],
-) -> Body:
+def _grpc(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
     message = pb.ModelInferRequest(model_name=spec.name, model_version=spec.version)
     for name, array in row.inputs.items():
-        tensor = message.inputs.add(
-            name=name, datatype=datatypes[name], shape=array.shape
-        )
-        region = regions.get(name)
-        if region is None:
-            message.raw_input_contents.append(encode(array, datatypes[name]))
-            continue
-        tensor.parameters["shared_memory_region"].string_param = region.name
-        tensor.parameters["shared_memory_offset"].int64_param = region.offset
-        tensor.parameters["shared_memory_byte_size"].int64_param = region.byte_size
+        message.inputs.add(name=name, datatype=datatypes[name], shape=array.shape)
+        message.raw_input_contents.append(encode(array, datatypes[name]))
     for key, value in _parameters(spec, row).items():
         parameter = message.parameters[key]
         if isinstance(value, bool):  # before int: a Python bool is one as well
@@ -116,31 +93,17 @@ def _parameters(spec: ModelSpec, row: Row) -> dict[str, Parameter]:
     return {**row.parameters, "triton_enable_empty_final_response": True}
 
 
-def _http(
-    spec: ModelSpec,
-    row: Row,
-    datatypes: Mapping[str, str],
-    regions: Mapping[str, Region],
-) -> Body:
+def _http(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
     inputs: list[dict[str, Any]] = []
     contents: list[bytes] = []
     for name, array in row.inputs.items():
-        region = regions.get(name)
-        if region is None:
-            contents.append(encode(array, datatypes[name]))
-            where: dict[str, Any] = {"binary_data_size": len(contents[-1])}
-        else:
-            where = {
-                "shared_memory_region": region.name,
-                "shared_memory_offset": region.offset,
-                "shared_memory_byte_size": region.byte_size,
-            }
+        contents.append(encode(array, datatypes[name]))
         inputs.append(
             {
                 "name": name,
                 "datatype": datatypes[name],
                 "shape": list(array.shape),
-                "parameters": where,
+                "parameters": {"binary_data_size": len(contents[-1])},
             }
         )
     # The parameters come last: those of a sequence are put at their end.

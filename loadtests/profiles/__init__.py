@@ -10,12 +10,6 @@ from typing import Annotated
 from pydantic import Field
 
 from loadtests.profiles.levels import SpecPower, Steps
-from loadtests.profiles.mlperf import (
-    MlperfMultiStream,
-    MlperfOffline,
-    MlperfServer,
-    MlperfSingleStream,
-)
 from loadtests.profiles.replay import Replay
 from loadtests.profiles.shaped import Diurnal, Growth, OnOff, Soak, Spike
 from loadtests.profiles.steady import Constant, Gamma, Poisson
@@ -25,10 +19,6 @@ AnyProfile = Annotated[
     | Diurnal
     | Gamma
     | Growth
-    | MlperfMultiStream
-    | MlperfOffline
-    | MlperfServer
-    | MlperfSingleStream
     | OnOff
     | Poisson
     | Replay

@@ -33,14 +33,6 @@ class Profile(Settings):
     """The schedule of requests. `kind` is its name in files, commands and labels."""
 
     @property
-    def concurrency(self) -> int | None:
-        """Number of requests in flight, each sent as early as possible.
-
-        None: each is sent when it is due, whatever the server does.
-        """
-        return None
-
-    @property
     def length_seconds(self) -> float:
         """Time in which requests are sent; the last answer may come later."""
         raise NotImplementedError
@@ -49,14 +41,14 @@ class Profile(Settings):
         """Seconds from the start, never decreasing, all before `length_seconds`."""
         raise NotImplementedError
 
-    def curve(self) -> Curve | None:
-        """The intended rate over time; None where the server sets it."""
-        return None
+    def curve(self) -> Curve:
+        """The intended rate over time."""
+        raise NotImplementedError
 
     def phases(self) -> tuple[Phase, ...]:
         """Phases that reports distinguish; by default the whole."""
-        curve, length = self.curve(), self.length_seconds
-        rate = None if curve is None else curve.expected / length
+        length = self.length_seconds
+        rate = self.curve().expected / length
         return (Phase(str(getattr(self, "kind", "load")), 0.0, length, rate),)
 
 
@@ -77,8 +69,7 @@ class TimedProfile(Profile):
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         self.check()
-        curve = self.curve()
-        expected = 0.0 if curve is None else curve.expected
+        expected = self.curve().expected
         if expected > MAX_REQUESTS:
             raise ValueError(
                 f"found {expected:,.0f} requests in {self.duration_seconds:g} s; "

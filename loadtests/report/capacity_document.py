@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.capacity.scalability import law
 from pages import units
 from pages.blocks import (
     Document,
@@ -25,12 +24,11 @@ from pages.plots import Axis, Mark, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.capacity.search_report import Bounds, CapacityReport
+    from loadtests.capacity.search_report import CapacityReport
     from pages.blocks import Block, Tone
 
 _MS: Final = 1e3
 _LEAST_SHARE: Final = 1e-5
-_FINE: Final = 80
 
 
 def document(report: CapacityReport) -> Document:
@@ -53,10 +51,6 @@ def _blocks(report: CapacityReport) -> Iterator[Block]:
         yield Paragraph(f"note: {warning}", soft=True)
     yield Tiles(_tiles(report))
     yield Section("The boundary", _boundary(report))
-    if report.closed_loop:
-        yield Section("Throughput over concurrency", _concurrency(report))
-    if report.instances:
-        yield Section("Over instances", [_instances(report)])
     yield Fold("How to repeat it", [_origin(report)], in_text=False)
 
 
@@ -90,19 +84,12 @@ def _boundary(report: CapacityReport) -> Iterator[Block]:
     yield Paragraph(f"{units.capital(report.saturation.evidence)}.")
     if report.levels:
         yield _levels(report)
-    found, mlperf = report.capacity, report.mlperf
+    found = report.capacity
     if found is not None and found.dispersion is not None:
         yield Paragraph(
             f"The misses of half a run vary {found.dispersion:.3g} times as much as "
             "independent ones would: requests wait in one queue. The interval is made "
             f"of {found.blocks} such blocks.",
-            soft=True,
-        )
-    if mlperf is not None:
-        met = "would be met" if mlperf.early_stopping_met else "would not be met"
-        yield Paragraph(
-            f"MLPerf, at the rate below the boundary: early stopping {met} "
-            f"({mlperf.queries} queries). {units.capital(mlperf.caveat)}.",
             soft=True,
         )
 
@@ -161,10 +148,8 @@ def _levels(report: CapacityReport) -> Table:
     terms = list(report.levels[0].shares)
     heads = (
         "offered/s", "runs", "requests", "answered/s", "p50", "p99", "± of p99",
-        *(f"miss {term}" for term in terms), "queue", "compute", "in system",
-        "Little's law",
+        *(f"miss {term}" for term in terms), "queue", "compute",
     )  # fmt: skip
-    holds = {True: "holds", False: "broken", None: "unknown"}
     rows = []
     for level in report.levels:
         phases = level.phases
@@ -185,66 +170,9 @@ def _levels(report: CapacityReport) -> Table:
                 *(units.percent(level.shares[term]) for term in terms),
                 units.duration(None if phases is None else phases.queue),
                 units.duration(compute),
-                units.number(level.in_system),
-                holds[level.littles_law_holds],
             )
         )
     return Table(heads, rows)
-
-
-def _concurrency(report: CapacityReport) -> Iterator[Block]:
-    n = np.array([float(entry.concurrency) for entry in report.closed_loop])
-    x = np.array([entry.throughput for entry in report.closed_loop])
-    usl, knee = report.usl, report.knee
-    series = [Series("measured", n, x, "points")]
-    if usl is not None:
-        fine = np.geomspace(1.0, n.max(), _FINE)
-        estimates = (usl.per_unit, usl.contention, usl.coherency)
-        series.append(Series("USL", fine, law(fine, *(e.estimate for e in estimates))))
-    marks = []
-    if knee is not None and knee.kneedle is not None:
-        marks.append(Mark("Kneedle", x=knee.kneedle))
-    if knee is not None and knee.law is not None:
-        marks.append(Mark("USL's knee", x=min(knee.law, n.max())))
-    yield Figure(
-        Plot(
-            "Closed loop",
-            Axis("requests in flight", log=True),
-            Axis("right answers a second", low=0.0),
-            tuple(series),
-            tuple(marks),
-        )
-    )
-    if usl is not None:
-        peak = f"{_ends(usl.peak_throughput)} at {_ends(usl.peak_concurrency)}"
-        yield Facts(
-            {
-                "USL contention": _ends(usl.contention),
-                "USL coherency": _ends(usl.coherency),
-                "R²": usl.r_squared,
-                "peak": usl.refused or peak,
-            }
-        )
-    if knee is not None:
-        yield Facts({"knee by Kneedle": knee.kneedle, "knee by USL": knee.law})
-        if knee.agree is False:
-            yield Paragraph("note: the two knees disagree; trust neither.", soft=True)
-
-
-def _instances(report: CapacityReport) -> Table:
-    return Table(
-        ("instances", "requests/s", "each, over the first"),
-        [
-            (
-                str(entry.instances),
-                f"INVALID: {'; '.join(entry.reasons)}"
-                if entry.reasons
-                else _ends(entry.requests_per_second),
-                "unknown" if entry.efficiency is None else f"{entry.efficiency:.0%}",
-            )
-            for entry in report.instances
-        ],
-    )
 
 
 def _origin(report: CapacityReport) -> Facts:
@@ -260,14 +188,6 @@ def _origin(report: CapacityReport) -> Facts:
             "versions": report.versions,
         }
     )
-
-
-def _ends(found: Bounds | None) -> str:
-    if found is None:
-        return "unknown"
-    if found.low is None and found.high is None:
-        return f"{found.estimate:.4g}, no interval"
-    return f"{found.estimate:.4g} [{_end(found.low)}, {_end(found.high)}]"
 
 
 def _end(value: float | None) -> str:

@@ -259,13 +259,6 @@ def _profile(report: RunReport) -> Iterator[Block]:
             f"{units.duration(trend.seconds_per_hour)} an hour, 95 % interval "
             f"{units.duration(trend.low)} to {units.duration(trend.high)}."
         )
-    mlperf = report.mlperf
-    if mlperf is not None:
-        said = "VALID" if mlperf.valid else "INVALID"
-        yield Section(
-            f"MLPerf {mlperf.scenario}: {said}, {mlperf.result:.5g} {mlperf.unit}",
-            [Facts(mlperf.model_dump())],
-        )
     if report.errors:
         rows = [(message, str(count)) for message, count in report.errors.items()]
         yield Section("Errors", [Table(("message", "times"), rows)])

@@ -10,8 +10,6 @@ import numpy as np
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
-from loadtests.mlperf.loadgen_verdict import judged
 from loadtests.report.stream_report import (
     Goodput,
     Spread,
@@ -156,11 +154,6 @@ class RunReport(Settings):
     curve: tuple[CurvePoint, ...]
     trend: Trend | None
     sidecar: SidecarView | None
-    mlperf: MlperfVerdict | None
-    """LoadGen's verdict, where the profile is one of MLPerf's scenarios."""
-    reference_seconds: tuple[float | None, ...] = ()
-    """Median latency of one request at a time, before the run and after it; empty where
-    it was not asked for."""
     errors: dict[str, int]
     sender_cpu_seconds: float
     seed: int
@@ -203,8 +196,6 @@ def report_of(result: RunResult) -> RunReport:
         curve=tuple(_curve(result)),
         trend=_trend(slices),
         sidecar=SidecarView.model_validate(result.sidecar) if result.sidecar else None,
-        mlperf=judged(result),
-        reference_seconds=result.reference_seconds,
         errors=dict(result.errors),
         sender_cpu_seconds=result.sender_cpu_seconds,
         seed=about.seed,

@@ -1,4 +1,4 @@
-"""Honesty of load results: capacities, scalability and comparisons on dependent data."""
+"""Honesty of load results: capacities and comparisons on dependent data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dependent_latencies import autoregressive, independent, queue
 from simulated_queues import BURSTY, QUEUES, search_of
 
 from exporter.histograms.histogram import Histogram
-from loadtests.capacity.scalability import fitted, law
 from loadtests.report.comparison_report import compared
 from loadtests.result import About, Outcome, Requests, RunResult
 
@@ -87,52 +86,6 @@ def _capacity(name: str, found: np.ndarray, server: Queue) -> Figure:
         "measured": f"intervals of VALID searches that hold the {server.capacity:.4g}/s at "
         "which 1 % of requests are late in the long run; `absent`: searches that are not "
         "VALID, `wrong`: VALID ones that miss, of all; `bias` of the VALID ones",
-    }
-
-
-LEVELS = np.array([1.0, 2, 4, 8, 16, 32])
-LAW = (900.0, 0.03, 5e-4)
-
-
-def scalability(*, quick: bool = False) -> Iterator[Figure]:
-    """Coverage of the law's parameters where concurrencies lie off it."""
-    runs = 20 if quick else 400
-    for off in (0.0, 0.02, 0.05):
-        for repetitions in (1, 3):
-            hits, shown = Counter[str](), Counter[str]()
-            for seed in range(runs):
-                rng = np.random.default_rng((figures.SEED, seed))
-                places = np.repeat(LEVELS, repetitions)
-                levels = np.repeat(rng.normal(1, off, LEVELS.size), repetitions)
-                x = law(places, *LAW) * levels * rng.normal(1, 0.01, places.size)
-                found = fitted(places, x, rng)
-                ends = (found.per_unit, found.contention, found.coherency)
-                peak = found.peak_concurrency
-                truths = (*LAW, math.sqrt((1 - LAW[1]) / LAW[2]))
-                names = ("per_unit", "contention", "coherency", "peak")
-                for name, b, truth in zip(names, (*ends, peak), truths, strict=True):
-                    if b is not None and b.low is not None and b.high is not None:
-                        shown[name] += 1
-                        hits[name] += b.low <= truth <= b.high
-            for name in names:
-                row = f"off_{off:g}.repetitions_{repetitions}.{name}"
-                yield _scalability(row, hits[name], shown[name], runs)
-
-
-def _scalability(name: str, hits: int, shown: int, runs: int) -> Figure:
-    error = _error(NOMINAL, shown)
-    return {
-        "name": f"honesty.scalability.{name}",
-        "value": round(hits / shown, 4) if shown else None,
-        "unit": "coverage",
-        "goal": NOMINAL,
-        "ok": hits / shown >= NOMINAL - 2 * error if error is not None else None,
-        "n": runs,
-        "standard_error": error,
-        "absent": round(1 - shown / runs, 4),
-        "seed": figures.SEED,
-        "measured": "intervals that hold the parameter; six concurrencies whose true "
-        "throughput is off the law by a normal deviation of so much, runs by 1 % more",
     }
 
 

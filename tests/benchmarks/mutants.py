@@ -103,7 +103,7 @@ AREAS: Final = {
     "capacity": Area(
         ("loadtests/capacity/*.py", "loadtests/distributed/tally.py",
          "loadtests/engine/recorder.py"),
-        ("tests/loadtests/test_capacity_statistics.py", "tests/loadtests/test_scalability.py",
+        ("tests/loadtests/test_capacity_statistics.py", "tests/loadtests/test_capacity_start.py",
          "tests/loadtests/test_capacity_page.py", "tests/loadtests/test_slo.py",
          "tests/loadtests/test_load_result.py",
          "tests/loadtests/test_load_locust.py::test_every_time_of_a_request_is_tallied_from_where_it_begins"),

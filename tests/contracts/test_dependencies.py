@@ -40,7 +40,10 @@ NOT_IMPORTED = {
     "types-pyyaml": "mypy",
 }
 # Modules that are imported by a name that is put together, and where.
-BY_NAME = {"chaoslib": "loadtests/chaos/running/foreign.py"}
+BY_NAME = {
+    "chaoslib": "loadtests/chaos/running/foreign.py",
+    "tritonclient.grpc": "exporter/triton/kserve.py",
+}
 # In environments of their own: the embedded Triton's, and that of `make mutants`.
 ELSEWHERE = {"triton_python_backend_utils", "cosmic_ray", "parso"}
 # Licences under which a part of an Apache-2.0 application may be handed on with it. MPL

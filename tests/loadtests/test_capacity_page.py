@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pydantic import ValidationError
 
@@ -9,6 +11,7 @@ from loadtests.capacity.capacity_command import exit_of
 from loadtests.capacity.search_report import CapacityReport
 from loadtests.report.capacity_document import document
 from loadtests.report.comparison_report import capacities_compared, sentence
+from loadtests.report.load_report_command import read
 from pages import page_html, page_text
 
 
@@ -18,7 +21,6 @@ def level(rate: float, share: float) -> dict:
         "throughput_deviation": 1.0, "shares": {"p99<20ms": share},
         "share_deviations": {"p99<20ms": None}, "p99_deviation": None,
         "latency": {"p50": 0.005, "p90": 0.01, "p95": 0.02, "p99": None, "p999": None},
-        "in_system": 0.6, "rate_times_latency": 0.6, "littles_law_holds": True,
         "phases": None, "mean_batch": None, "busy": None, "server_cpu": None,
         "sender_cpu": 0.1, "warmup_seconds": 0.5, "settled": True,
         "runs_with_reasons": 0,
@@ -32,17 +34,10 @@ def report(low=90.0, high=110.0, estimate=100.0, **changes) -> CapacityReport:
     }  # fmt: skip
     whole = {
         "model": "m <1>", "slo": "p99<20ms", "conclusion": "holds it", "valid": True,
-        "ending": "budget", "capacity": capacity, "usl": None, "mlperf": None,
-        "knee": {"kneedle": 4.0, "law": 9.0, "agree": False},
-        "reference": {"start_p50": 0.005, "end_p50": None},
+        "ending": "budget", "capacity": capacity,
+        "reference": {"start_p50": 0.005},
         "levels": [level(90, 0.0), level(105, 0.02)],
-        "closed_loop": [
-            {"concurrency": n, "throughput": 20.0 * n, "p50": None} for n in (1, 2, 4)
-        ],
         "saturation": {"resource": "queue", "evidence": "it waits"},
-        "instances": [
-            {"instances": 2, "requests_per_second": None, "efficiency": None}
-        ],
         "repetitions": 6, "rejected_runs": 0, "spent_seconds": 100.0, "started_at": 1e9,
         "seed": 1, "protocol": "grpc", "address": "a:1", "payload_sha256": "0" * 64,
         "schedule_sha256": "1" * 64, "settings": {}, "hardware": {}, "versions": {},
@@ -94,3 +89,21 @@ def test_less_capacity_is_a_regression_and_little_is_known_of_wide_intervals() -
 def test_a_report_with_a_key_too_many_is_refused() -> None:
     with pytest.raises(ValidationError):
         report(capasity=3)
+
+
+def test_a_report_of_an_earlier_version_is_read_without_what_is_gone(tmp_path) -> None:
+    found = report()
+    old = found.model_dump(mode="json")
+    old |= {
+        "usl": None,
+        "knee": None,
+        "mlperf": None,
+        "closed_loop": [],
+        "instances": [],
+    }
+    old["reference"]["end_p50"] = 0.006
+    for one in old["levels"]:
+        one |= {"in_system": 1, "rate_times_latency": 1, "littles_law_holds": True}
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps(old), "utf-8")
+    assert read(file) == found

@@ -17,7 +17,6 @@ from simulated_queues import (
 from exporter.numerics.dependence import LEAST_FREEDOM
 from loadtests.capacity.campaign import CampaignSettings, left_to_search
 from loadtests.capacity.estimate import crossing, estimate, widening
-from loadtests.capacity.littles_law import check
 from loadtests.capacity.load_objective import parse
 from loadtests.capacity.miss_trend import trend
 from loadtests.capacity.observation import (
@@ -28,7 +27,6 @@ from loadtests.capacity.observation import (
     settled_alike,
 )
 from loadtests.capacity.search import Search, SearchSettings
-from loadtests.result import Outcome, Requests
 
 
 def searching(queue, seed, **settings):
@@ -323,29 +321,10 @@ def test_the_worst_of_several_terms_is_the_boundary() -> None:
     assert found.dispersion == pytest.approx(1.0, abs=0.6)
 
 
-def test_littles_law_holds_for_a_queue_and_not_where_requests_are_lost() -> None:
-    rng = np.random.default_rng(9)
-    requests = Requests.empty(20_000)
-    requests.intended[:] = np.sort(rng.random(20_000)) * 100
-    requests.sent[:] = requests.intended
-    requests.done[:] = QUEUES[0].departures(requests.intended, rng)
-    requests.outcome[:] = Outcome.OK
-    found = check(requests, 10, 90)
-    assert found is not None
-    assert found.holds
-    assert found.in_system == pytest.approx(found.rate_times_latency, rel=0.05)
-    # A system that fills up over the window: no mean stands for anything.
-    requests.done[:] = requests.intended + requests.intended**2 / 20
-    grown = check(requests, 10, 90)
-    assert grown is not None
-    assert not grown.holds
-    assert check(Requests.empty(3), 0, 1) is None
-
-
 def test_a_start_that_takes_long_costs_budget_and_not_more_time() -> None:
     settings = CampaignSettings()
     whole = settings.search.budget_seconds
-    usual = settings.reference_seconds + 18 * settings.concurrency_seconds
+    usual = settings.reference_seconds + 15.0
     assert left_to_search(settings, usual).budget_seconds == whole
     late = left_to_search(settings, usual + 30.0).budget_seconds
     assert whole - 30.0 <= late < whole

@@ -59,7 +59,7 @@ def test_every_kind_of_model_runs_over_each_protocol(
     assert result.about.profile["kind"] == "poisson"
 
 
-def test_a_stream_shared_memory_corruption_and_a_mix_run(loaded, run) -> None:
+def test_a_stream_corruption_and_a_mix_run(loaded, run) -> None:
     status, out, _ = run(
         *("--address", loaded.grpc, "--model", "stream", "--concurrency", "1"),
         *("--duration", "0.5"),
@@ -69,12 +69,11 @@ def test_a_stream_shared_memory_corruption_and_a_mix_run(loaded, run) -> None:
     for protocol in ("grpc", "http"):
         status, out, _ = run(
             *("--protocol", protocol, "--address", getattr(loaded, protocol)),
-            *("--model", "double=3", "--model", "slow=1", "--shared-memory"),
+            *("--model", "double=3", "--model", "slow=1"),
             *("--corrupt-ratio", "0.2", "--concurrency", "2", "--duration", "0.5"),
         )
         assert status == 0, out
         assert "double, double (corrupt), slow, slow (corrupt)" in out
-    assert not list(Path("/dev/shm").glob("tritonwatch-load-*"))
 
 
 def test_samples_of_a_file_are_sent_and_their_answers_checked(
@@ -242,12 +241,11 @@ def test_progress_is_told_while_it_runs() -> None:
     assert all("p99" in line and "in flight" in line for line in lines)
 
 
-def test_the_profiles_are_listed_and_drawn(capfd) -> None:
-    assert main(["load", "list", "--plot"]) == 0
+def test_the_profiles_are_listed(capfd) -> None:
+    assert main(["load", "list"]) == 0
     out = capfd.readouterr().out
-    for kind in ("constant", "poisson", "spike", "diurnal", "mlperf_server", "soak"):
+    for kind in ("constant", "poisson", "spike", "diurnal", "soak"):
         assert f"\n{kind} " in f"\n{out}"
-    assert "█" in out
     assert main(["load", "list", "poison"]) == 2
 
 

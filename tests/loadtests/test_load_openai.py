@@ -40,8 +40,7 @@ def run(server, requests=3, *, protocol="openai-chat", timeout=5.0, **model):
             "timeout_seconds": timeout,
         }
     )
-    with prepared(scenario) as mix:
-        return execute(scenario, mix)
+    return execute(scenario, prepared(scenario))
 
 
 def scripted(*writes, **given):
@@ -226,9 +225,7 @@ def test_a_server_without_a_list_of_models_is_asked() -> None:
     assert result.requests.count(Outcome.OK) == len(result.requests)
 
 
-@pytest.mark.parametrize(
-    "model", [{"data": "x.npz"}, {"shared_memory": True}, {"corrupt_ratio": 0.1}]
-)
+@pytest.mark.parametrize("model", [{"data": "x.npz"}, {"corrupt_ratio": 0.1}])
 def test_settings_of_tensors_are_refused(model) -> None:
     document = {
         "target": {"protocol": "openai-chat"},

@@ -98,16 +98,6 @@ def test_a_stream_goes_through_tls(behind, run) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_shared_memory_is_registered_through_tls(behind, run, protocol) -> None:
-    status, out, err = run(
-        behind(protocol),
-        *("--model", "double", "--shared-memory", "--concurrency", "2"),
-        *("--duration", "0.5"),
-    )
-    assert (status in (0, 3), err) == (True, ""), out
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_proxy_that_ends_its_connections_loses_no_answer(
     behind, mix_of, protocol
 ) -> None:

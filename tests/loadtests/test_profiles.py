@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING, get_args
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-from exporter.cli import main
 from loadtests.plan import MAX_REQUESTS, checked
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.profile import arrivals_of
@@ -41,9 +39,8 @@ BUSY = {
     "growth": {"first_requests_per_second": 2000.0},
     "soak": {"requests_per_second": 100.0},
     "specpower": {"maximum_requests_per_second": 200.0},
-    "mlperf_server": {"target_queries_per_second": 400.0},
 }
-DETERMINISTIC = {"constant", "replay", "mlperf_server"}
+DETERMINISTIC = {"constant", "replay"}
 
 
 @pytest.fixture
@@ -76,8 +73,7 @@ def test_one_seed_gives_one_schedule_and_another_seed_another(kind, recording) -
     profile = made(kind, recording)
     first, again, other = (arrivals_of(profile, seed) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
-    fixed = kind in DETERMINISTIC or profile.concurrency is not None
-    assert np.array_equal(first, other) == fixed
+    assert np.array_equal(first, other) == (kind in DETERMINISTIC)
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) & BUSY.keys()))
@@ -86,10 +82,7 @@ def test_the_rate_is_within_one_percent_as_a_whole_and_by_phase(
 ) -> None:
     profile = made(kind, recording, **BUSY[kind])
     times = arrivals_of(profile, 3)
-    curve = profile.curve()
-    assert curve is not None
-    if kind != "mlperf_server":  # whose length is itself drawn
-        assert times.size == pytest.approx(curve.expected, rel=0.01)
+    assert times.size == pytest.approx(profile.curve().expected, rel=0.01)
     for phase in profile.phases():
         if phase.requests_per_second is None:
             continue
@@ -239,17 +232,3 @@ def test_a_recording_that_is_none_is_refused(tmp_path, content, said) -> None:
     with pytest.raises(ValidationError, match="found") as caught:
         ADAPTER.validate_python({"kind": "replay", "file": file})
     assert said in str(caught.value)
-
-
-def test_every_profile_is_drawn_in_the_terminal_and_as_a_file(tmp_path, capsys) -> None:
-    assert main(["load", "list", "--plot", "--svg", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert all(kind in told for kind in KINDS)
-    drawn = {file.stem for file in tmp_path.iterdir()}
-    # A recording has to be given; a closed loop has no times of its own.
-    assert drawn == {
-        kind for kind in KINDS if kind != "replay" and not kind.startswith("mlperf_")
-    } | {"mlperf_server"}
-    picture = (tmp_path / "spike.svg").read_text("utf-8")
-    assert ET.fromstring(picture).tag.endswith("svg")  # noqa: S314 - our own
-    assert main(["load", "list", "--svg", str(tmp_path / "nowhere")]) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -12,9 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from exporter.cli import main
-from loadtests.capacity.server_side import ServerSide
 from loadtests.engine import Options
-from loadtests.errors import LoadError
 from loadtests.execute import execute
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.profile import arrivals_of
@@ -22,7 +19,6 @@ from loadtests.report.run_document import document
 from loadtests.report.run_report import report_of
 from loadtests.result import Outcome
 from loadtests.scenario import Scenario
-from loadtests.target import Target
 from pages import page_html
 
 if TYPE_CHECKING:
@@ -74,18 +70,6 @@ BRIEF = {
         "level_seconds": 0.06,
         "idle_seconds": 0.06,
     },
-    "mlperf_server": {
-        "target_queries_per_second": 60,
-        "least_seconds": 0.4,
-        "least_queries": 10,
-    },
-    "mlperf_single_stream": {"least_seconds": 0.3, "least_queries": 10},
-    "mlperf_multi_stream": {
-        "least_seconds": 0.3,
-        "least_queries": 10,
-        "samples_per_query": 1,
-    },
-    "mlperf_offline": {"least_seconds": 0.3, "samples": 64, "in_flight": 8},
 }
 KINDS = sorted(
     member.model_fields["kind"].default for member in get_args(get_args(AnyProfile)[0])
@@ -115,11 +99,8 @@ def test_a_profile_sends_its_schedule_and_every_answer_is_right(
     requests = result.requests
     assert requests.count(Outcome.OK) == len(requests) > 0, result.errors
     due = arrivals_of(profile, 5)
-    if profile.concurrency is None:
-        assert np.array_equal(requests.intended, due)
-        assert (requests.sent >= requests.intended - 1e-3).all()
-    else:
-        assert len(requests) >= due.size
+    assert np.array_equal(requests.intended, due)
+    assert (requests.sent >= requests.intended - 1e-3).all()
     report = report_of(result)
     assert report.profile["kind"] == kind
     assert "<svg" in page_html.render(document(report))
@@ -152,14 +133,13 @@ def test_a_short_search_ends_with_a_report_whatever_the_machine_does(
 ) -> None:
     found = capacity(
         loaded, "--slo", "p99<60ms,errors<1%", "--budget", "5", "--run-seconds", "1",
-        "--max-concurrency", "4", "--json", str(tmp_path / "c.json"), "--html",
+        "--json", str(tmp_path / "c.json"), "--html",
         str(tmp_path / "c.html"),
     )  # fmt: skip
     assert found.returncode in {0, 1, 3}, found.stderr
     report = json.loads((tmp_path / "c.json").read_text("utf-8"))
     assert report["slo"] == "p99<60ms,errors<1%"
     assert len(report["schedule_sha256"]) == 64
-    assert report["closed_loop"]
     if found.returncode == 3:
         assert (
             report["reasons"]
@@ -185,8 +165,7 @@ def test_an_objective_that_no_rate_meets_is_told_at_once(loaded, capacity) -> No
 @pytest.mark.slow
 def test_an_objective_that_every_rate_meets_is_told(loaded, capacity) -> None:
     found = capacity(
-        loaded, "--slo", "p99<30s", "--max-rate", "40", "--max-concurrency", "2",
-        "--timeout", "10", "--other-cpu", "8",
+        loaded, "--slo", "p99<30s", "--max-rate", "40", "--timeout", "10", "--other-cpu", "8",
     )  # fmt: skip
     assert found.returncode == 1, found.stdout + found.stderr
     assert "holds p99<30s at every rate tried, up to 40 requests/s" in found.stdout
@@ -198,7 +177,6 @@ def test_an_objective_that_every_rate_meets_is_told(loaded, capacity) -> None:
         ((), "found no --slo"),
         (("--slo", "p99<20"), "no unit"),
         (("--slo", "p99<1s", "--repetitions", "2"), "greater than or equal to 3"),
-        (("--slo", "p99<1s", "--instances", "0"), "whole numbers from 1 to 1024"),
         (("--slo", "p99<1s", "--json", "/nowhere/c.json"), "no folder /nowhere"),
     ],
 )
@@ -219,30 +197,3 @@ def test_no_server_and_no_model_are_one_sentence(loaded, capacity) -> None:
     assert unknown.returncode == 1
     assert "nobody" in unknown.stderr
     assert "Traceback" not in absent.stderr + unknown.stderr
-
-
-def test_a_model_has_more_instances_for_a_while_and_then_what_it_had(
-    start_triton, tmp_path
-) -> None:
-    shutil.copytree(ROOT / "deploy/models/slow", tmp_path / "models" / "slow")
-    server = start_triton(
-        tmp_path / "models", model_control="explicit", arguments=["--load-model=slow"]
-    )
-    side = ServerSide(Target("grpc", server.grpc), frozenset({"slow"}))
-    try:
-        assert side.instances() == 1
-        with side.scaled(3):
-            assert side.instances() == 3
-        assert side.instances() == 1
-    finally:
-        side.close()
-
-
-def test_a_server_that_does_not_load_on_request_says_so(loaded) -> None:
-    side = ServerSide(Target("grpc", loaded.grpc), frozenset({"slow"}))
-    try:
-        with pytest.raises(LoadError, match="see or change instances"), side.scaled(2):
-            pass
-        assert side.instances() == 1
-    finally:
-        side.close()

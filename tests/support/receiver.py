@@ -1,4 +1,4 @@
-"""An HTTP server of a test's own, in the place of a Grafana, a collector or a page."""
+"""An HTTP server of a test's own, in the place of a collector, a sidecar or a page."""
 
 from __future__ import annotations
 

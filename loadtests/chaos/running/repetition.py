@@ -15,10 +15,10 @@ import math
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from loadtests.announce import AnnouncedRun, Ending, SidecarAnnouncer, telling
+from loadtests.announce import AnnouncedRun, SidecarAnnouncer, telling
 from loadtests.chaos import toolkit
 from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.measuring.observations import Record
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
-    from loadtests.announce import Announcer
     from loadtests.chaos.experiment import Loaded
     from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.measuring.live import LiveWindow
@@ -60,7 +59,7 @@ class RunOptions:
     """Targets that may be broken, beside the embedded one; shell-style patterns."""
     state: Path = field(default_factory=default_folder)
     """Folder of the undo journals."""
-    announcers: Sequence[Announcer] = ()
+    announcers: Sequence[SidecarAnnouncer] = ()
     """Further receivers of annotations, beside the target's own sidecar."""
     progress: Callable[[str], None] = lambda _line: None
     """Called with a line at each step."""
@@ -203,7 +202,7 @@ class Repetition:
             self._require()
             record.versions |= versions_of(self._site.http)
         if extension.load is not None:
-            self._load = stack.enter_context(self._loading(stack))
+            self._load = stack.enter_context(self._loading())
         self._announce(stack)
         if self._site is not None and self._site.sidecar_url is not None:
             conditions = filter(None, (one.condition for one in detect))
@@ -222,16 +221,15 @@ class Repetition:
             if fault is not None:
                 fault.require(self._site)
 
-    def _loading(self, stack: contextlib.ExitStack) -> Load:
+    def _loading(self) -> Load:
         extension = self._extension
         assert extension.load is not None  # noqa: S101 - the caller has looked
         assert self._site is not None  # noqa: S101 - a load has a target
         address = self._site.loaded(extension.load.protocol)
         scenario = self._loaded.scenario(address, self._seconds())
         assert scenario is not None  # noqa: S101 - a load has a scenario
-        mix = stack.enter_context(prepared(scenario))
         target = scenario.target.target()
-        mix = with_right_answers(target, mix, scenario.timeout_seconds)
+        mix = with_right_answers(target, prepared(scenario), scenario.timeout_seconds)
         self._record.remark(extension.load.client)
         return Load(scenario, mix, extension.load.backoff)
 
@@ -245,17 +243,8 @@ class Repetition:
         stack.callback(self._remark, told.problems)
         phases = (Phase("before", 0.0, math.inf, None),)
         stack.enter_context(telling(told, announcers, phases))
-        stack.callback(self._say_ended, told)
-
-    def _say_ended(self, told: AnnouncedRun) -> None:
-        """Stop the load, whose result is a part of the announced end."""
-        if self._load is None:
-            return
-        self._load.stop()
-        if self._load.result is not None:
-            of_load = Ending.of(self._load.result)
-            ending = f"{self._status}, {of_load.told}"
-            told.ended(replace(of_load, told=ending))
+        if self._load is not None:
+            stack.callback(self._load.stop)  # before the end is announced
 
     def _enter(self, phase: str) -> None:
         if self._announced is not None:

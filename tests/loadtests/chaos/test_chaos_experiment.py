@@ -79,7 +79,7 @@ def _no_function(whole: dict[str, Any]) -> None:
 
 
 def _closed_loop(whole: dict[str, Any]) -> None:
-    whole["extensions"][0]["load"]["profile"] = {"kind": "mlperf_single_stream"}
+    whole["extensions"][0]["load"]["profile"] = {"kind": "closed"}
 
 
 def _outside_radius(whole: dict[str, Any]) -> None:

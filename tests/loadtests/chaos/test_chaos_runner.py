@@ -77,8 +77,7 @@ def test_what_the_model_answers_before_is_right_afterwards(
     load = LoadSettings(models=(ModelSettings(model=MODEL),))
     scenario = load.scenario("test", triton_process.grpc, 1.0, 1)
     target = scenario.target.target()
-    with prepared(scenario) as mix:
-        known = with_right_answers(target, mix, 5.0).entries[0]
+    known = with_right_answers(target, prepared(scenario), 5.0).entries[0]
     assert all(set(body.expected) == {"probabilities"} for body in known.bodies)
     body = known.bodies[0]
     right = replace(known, bodies=(body,))

@@ -59,9 +59,9 @@ def killed_meanwhile(server: EmbeddedTriton, backoff: Backoff) -> RunResult:
             restarting.start()
 
     options = Options(timeout_seconds=PATIENCE_SECONDS, progress=told, backoff=backoff)
-    with prepared(scenario) as mix:
-        arrivals = np.arange(0.0, 2.0, 0.02)
-        result = run_open(scenario.target.target(), mix, arrivals, options=options)
+    mix = prepared(scenario)
+    arrivals = np.arange(0.0, 2.0, 0.02)
+    result = run_open(scenario.target.target(), mix, arrivals, options=options)
     restarting.join()
     return result
 
