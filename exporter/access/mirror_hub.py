@@ -34,7 +34,7 @@ class Mirrored:
     """
 
     source: str
-    """The tap: "http", "grpc", "cloudevents" or "traces"."""
+    """The tap: "http", "grpc" or "cloudevents"."""
     model: str
     version: str
     """"" where the request left it to the server."""

@@ -73,7 +73,6 @@ NOT_IN_GOLDEN = {
     "tritonwatch_access_log_truncations_total": "no access log is read",
     "tritonwatch_tap_requests_total": "nothing was sent to the tap",
     "tritonwatch_tap_samples_total": "nothing was sent to the tap",
-    "tritonwatch_trace_tensors_refused_total": "no trace files are followed",
     "triton_slo_doubtful": "the objective is on probes, not on requests",
     "triton_run_info": "no run tells of itself",
     "triton_capacity_requests_per_second": "no run tells of itself",

@@ -51,8 +51,6 @@ class ControlSettings:
     force: bool
     journal: Path | None
     timeout_seconds: float
-    tensors: bool = False
-    """Trace inputs and outputs too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +204,7 @@ class TraceControl:
         changes: Changes = {"trace_rate": (str(rate),)}
         if model not in self._applied:
             current = self._remember(model, mode)
-            levels = ("TIMESTAMPS", "TENSORS")
-            changes["trace_level"] = levels if self._settings.tensors else levels[:1]
+            changes["trace_level"] = ("TIMESTAMPS",)
             if mode == "triton" and current.get("log_frequency", ("0",)) == ("0",):
                 # 0 keeps every trace in the server's memory until it ends.
                 frequency = max(1, int(self._settings.samples_per_minute // 12))

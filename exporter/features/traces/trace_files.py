@@ -44,7 +44,7 @@ class FollowSettings:
 
     `path` is Triton's `file` setting, without an index. `owner` deletes files that were
     read, and keeps those too large to be read. A file whose array stays open is read as it
-    is after `settle_seconds` without a change. `tensors` reads the tensors too.
+    is after `settle_seconds` without a change.
     """
 
     path: Path
@@ -53,7 +53,6 @@ class FollowSettings:
     settle_seconds: float
     max_file_bytes: int
     max_run_bytes: int
-    tensors: bool = False
 
 
 class TraceFileFollower:
@@ -102,7 +101,7 @@ class TraceFileFollower:
             data = self._new_bytes(path, fingerprint)
             if data is not None:
                 left -= len(data)
-                yield trace_records.parse(data, tensors=self._settings.tensors)
+                yield trace_records.parse(data)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the number of files by outcome."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -14,12 +13,10 @@ from exporter.features.traces.request_limits import RequestLimits
 from exporter.features.traces.trace_control import ControlSettings, TraceControl
 from exporter.features.traces.trace_files import FollowSettings, TraceFileFollower
 from exporter.features.traces.trace_forward import Forwarder
-from exporter.features.traces.trace_mirroring import TracedMirror
 from exporter.features.traces.trace_receiver import SOURCE as OTLP
 from exporter.features.traces.trace_receiver import TraceReceiver
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.settings import Settings
-from exporter.taps.mirroring.intake import Intake, Rates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,17 +41,6 @@ class OtlpTapSettings(Settings):
     """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
 
 
-class TraceTensorsSettings(Settings):
-    """Inputs and outputs of traced requests, for drift windows and comparisons."""
-
-    samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
-    """Approximate limit of requests read for each model; Triton's own `rate` decides how many
-    are traced.
-    """
-    max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
-    """Approximate limit over all models together."""
-
-
 class TraceFilesSettings(Settings):
     """Trace files, as Triton writes them when started with `triton,file=PATH`."""
 
@@ -70,10 +56,6 @@ class TraceFilesSettings(Settings):
     """Larger files are not read but counted."""
     max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
     """Maximum of bytes to start reading in one run; the rest waits for the next."""
-    tensors: TraceTensorsSettings | None = Field(default=None)
-    """Read the data too, where Triton traces with level=TENSORS beside TIMESTAMPS. For that it
-    copies tensors to the host: sample sparingly.
-    """
 
 
 class TracesSettings(CollectorSettings):
@@ -119,12 +101,8 @@ class TracesCollector:
         self._deadline_seconds = settings.deadline_seconds
         self._follower: TraceFileFollower | None = None
         if settings.files is not None:
-            followed = settings.files.model_dump(exclude={"tensors"})
-            self._follower = TraceFileFollower(
-                FollowSettings(**followed, tensors=settings.files.tensors is not None),
-                access.clock,
-            )
-        self._mirror = _mirror(settings, access)
+            followed = FollowSettings(**settings.files.model_dump())
+            self._follower = TraceFileFollower(followed, access.clock)
         self._work = access.work
         self._sink = TraceSink(
             SinkSettings(
@@ -176,8 +154,6 @@ class TracesCollector:
         if self._follower is not None:
             self._read_files(self._follower)
             samples += self._follower.samples()
-        if self._mirror is not None:
-            samples += self._mirror.samples()
         self._work.traced = self._sink.token_responses()
         return [*samples, *self._sink.samples(self._clock())]
 
@@ -187,8 +163,6 @@ class TracesCollector:
             self._sink.add(FILE, parsed.traces, self._clock())
             self._sink.count(FILE, "invalid", parsed.invalid)
             self._sink.count(FILE, "malformed", parsed.malformed)
-            if self._mirror is not None:
-                self._mirror.add(parsed)
 
     def close(self) -> None:
         """Restore the trace settings, and stop what runs beside the collector."""
@@ -196,15 +170,6 @@ class TracesCollector:
             self._control.restore()
         if self._forwarder is not None:
             self._forwarder.close()
-
-
-def _mirror(settings: TracesSettings, access: Access) -> TracedMirror | None:
-    if settings.files is None or settings.files.tensors is None:
-        return None
-    tensors = settings.files.tensors
-    rates = Rates(tensors.max_samples_per_second, tensors.samples_per_second)
-    # Not for secrets: whoever can guess it can choose what is sampled, no more.
-    return TracedMirror(Intake(access, rates, random.Random()))  # noqa: S311
 
 
 def _control(settings: TracesSettings, access: Access) -> TraceControl:
@@ -216,7 +181,6 @@ def _control(settings: TracesSettings, access: Access) -> TraceControl:
             force=settings.force,
             journal=settings.journal,
             timeout_seconds=settings.timeout_seconds,
-            tensors=settings.files is not None and settings.files.tensors is not None,
         ),
         wanted=access.models.matches,
         clock=access.clock,
