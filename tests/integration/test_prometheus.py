@@ -65,8 +65,6 @@ NOT_IN_GOLDEN = {
     "triton_request_responses": "no traces are sent",
     "triton_request_goodput_total": "no traces are sent",
     **{spec.name: "no model makes tokens" for spec in GENERATION},
-    "triton_trace_sampling_rate": "sampling is not controlled",
-    "tritonwatch_trace_control_active": "sampling is not controlled",
     "tritonwatch_trace_files_total": "no trace files are followed",
     "triton_client_requests_total": "no access log is read",
     "tritonwatch_access_log_lines_total": "no access log is read",

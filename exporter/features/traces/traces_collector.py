@@ -10,7 +10,6 @@ from pydantic import Field
 
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.features.traces.request_limits import RequestLimits
-from exporter.features.traces.trace_control import ControlSettings, TraceControl
 from exporter.features.traces.trace_files import FollowSettings, TraceFileFollower
 from exporter.features.traces.trace_forward import Forwarder
 from exporter.features.traces.trace_receiver import SOURCE as OTLP
@@ -66,18 +65,6 @@ class TracesSettings(CollectorSettings):
     """Receive OpenTelemetry traces on the tap; null where Triton writes files."""
     files: TraceFilesSettings | None = Field(default=None)
     """Follow trace files."""
-    control: bool = Field(default=False)
-    """Set Triton's trace rates, model by model. Read-only otherwise."""
-    samples_per_minute: float = Field(default=60.0, gt=0, le=60_000)
-    """With `control`: approximate number of traces of each model."""
-    max_traces_per_second: float = Field(default=100.0, gt=0, le=200)
-    """With `control`: upper limit for each model, also where more are requested."""
-    force: bool = Field(default=False)
-    """With `control`: also on Triton before 2.57.0, which can crash (server#7795)."""
-    journal: Path | None = Field(default=None)
-    """With `control`: file of the settings to restore after this process was killed."""
-    timeout_seconds: float = Field(default=1.0, gt=0, le=60)
-    """With `control`: longest wait for one answer of the server."""
     window_seconds: float = Field(default=300.0, ge=1, le=86400)
     """Sliding window of the quantiles."""
     token_responses: tuple[str, ...] = Field(default=(), max_length=1000)
@@ -120,7 +107,6 @@ class TracesCollector:
             ),
             wall_clock=time.time,
         )
-        self._control = _control(settings, access) if settings.control else None
         self._forwarder: Forwarder | None = None
         self._receiver: TraceReceiver | None = None
         if settings.otlp is not None:
@@ -144,9 +130,6 @@ class TracesCollector:
             TritonError: the trace folder cannot be listed.
         """
         samples: list[AnySample] = []
-        if self._control is not None:
-            self._control.step()
-            samples += self._control.samples()
         if self._receiver is not None:
             self._receiver.expire()
         if self._forwarder is not None:
@@ -165,23 +148,6 @@ class TracesCollector:
             self._sink.count(FILE, "malformed", parsed.malformed)
 
     def close(self) -> None:
-        """Restore the trace settings, and stop what runs beside the collector."""
-        if self._control is not None:
-            self._control.restore()
+        """Stop what runs beside the collector."""
         if self._forwarder is not None:
             self._forwarder.close()
-
-
-def _control(settings: TracesSettings, access: Access) -> TraceControl:
-    return TraceControl(
-        access.grpc,
-        ControlSettings(
-            samples_per_minute=settings.samples_per_minute,
-            max_traces_per_second=settings.max_traces_per_second,
-            force=settings.force,
-            journal=settings.journal,
-            timeout_seconds=settings.timeout_seconds,
-        ),
-        wanted=access.models.matches,
-        clock=access.clock,
-    )
