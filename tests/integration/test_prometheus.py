@@ -89,11 +89,7 @@ NOT_IN_GOLDEN = {
     "triton_inference_energy_joules": "production asks for nothing",
     "triton_model_inferences_per_second_per_watt": "production asks for nothing",
     "triton_model_cost_per_thousand_inferences": "production asks for nothing",
-    "triton_model_artifact_bytes": "no repository is configured",
     "triton_model_flops_utilization_ratio": "no work is configured",
-    "triton_model_bandwidth_utilization_ratio": "no work is configured",
-    "triton_model_roofline_ratio": "no work is configured",
-    "triton_model_arithmetic_intensity": "no work is configured",
     **{spec.name: "no golden set is asked" for spec in _specs(golden_metrics)},
     **{spec.name: "no process is under control" for spec in _specs(spc_metrics)},
     **{
