@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.features.traces.request_limits import RequestLimits
-from exporter.features.traces.trace_files import FollowSettings, TraceFileFollower
+from exporter.features.traces.trace_files import TraceFileFollower, TraceFilesSettings
 from exporter.features.traces.trace_forward import Forwarder
 from exporter.features.traces.trace_receiver import SOURCE as OTLP
 from exporter.features.traces.trace_receiver import TraceReceiver
@@ -38,23 +37,6 @@ class OtlpTapSettings(Settings):
     memory while it is read, one at a time."""
     forward: str | None = Field(default=None, pattern=r"^https?://[^\s/]+(/\S*)?$")
     """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
-
-
-class TraceFilesSettings(Settings):
-    """Trace files, as Triton writes them when started with `triton,file=PATH`."""
-
-    path: Path = Field(default=...)
-    """Triton's `file`, without the index it adds."""
-    owner: bool = Field(default=False)
-    """Delete files that were read. Triton never does: without it the disk fills up."""
-    read_existing: bool = Field(default=False)
-    """Count the files that are there at the start too; `owner` implies it."""
-    settle_seconds: float = Field(default=30.0, ge=0.1, le=3600)
-    """An array that was never closed is taken as it is when unchanged for so long."""
-    max_file_bytes: int = Field(default=32 << 20, ge=1024, le=1 << 30)
-    """Larger files are not read but counted."""
-    max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
-    """Maximum of bytes to start reading in one run; the rest waits for the next."""
 
 
 class TracesSettings(CollectorSettings):
@@ -88,8 +70,7 @@ class TracesCollector:
         self._deadline_seconds = settings.deadline_seconds
         self._follower: TraceFileFollower | None = None
         if settings.files is not None:
-            followed = FollowSettings(**settings.files.model_dump())
-            self._follower = TraceFileFollower(followed, access.clock)
+            self._follower = TraceFileFollower(settings.files, access.clock)
         self._work = access.work
         self._sink = TraceSink(
             SinkSettings(

@@ -57,13 +57,9 @@ def pair(tmp_path_factory):
     (folder / "m" / "1").mkdir(parents=True)
     (folder / "m" / "config.pbtxt").write_text(CONFIG)
     (folder / "m" / "1" / "model.py").write_text(DOUBLE)
-    trace_file = folder.parent / "trace.json"
     with (
-        EmbeddedTriton(
-            folder,
-            arguments=("--trace-config", f"triton,file={trace_file}"),
-        ) as real,
-        FakeTriton([MODEL], version=real.version, trace_file=str(trace_file)) as fake,
+        EmbeddedTriton(folder) as real,
+        FakeTriton([MODEL], version=real.version) as fake,
     ):
         yield real, fake
 

@@ -65,6 +65,7 @@ TRACING_OFF: Final = {
     "trace_count": ["-1"],
     "log_frequency": ["0"],
     "trace_mode": ["triton"],
+    "trace_file": [""],
 }
 GONE_CHECK_SECONDS: Final = 0.05
 LOAD_DURATIONS: Final = (2, 52)
@@ -86,13 +87,11 @@ class ServerCore:
         *,
         name: str,
         version: str,
-        trace_file: str,
         strict_readiness: bool,
     ) -> None:
         self.repository = Repository(models)
         self.journal = Journal()
         self.script = Script(self._snapshot)
-        self._trace_settings = {**TRACING_OFF, "trace_file": [trace_file]}
         self.stopping = threading.Event()
         self.extra_metrics = ""
         self._strict_readiness = strict_readiness
@@ -260,7 +259,7 @@ class ServerCore:
     def _trace(self, call: Call) -> dict[str, list[str]]:
         if call.model and not self.repository.knows(call.model):
             raise refused(INVALID_ARGUMENT, f"Request for unknown model : {call.model}")
-        return self._trace_settings
+        return TRACING_OFF
 
     def _infer(self, call: Call, plan: Plan) -> Content:
         request = cast("inference.InferRequest", call.infer)
