@@ -27,14 +27,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """A production request, its answer, or both, as far as a tap saw them.
+    """A production request or its answer, as a tap saw it.
 
     Tensors are by name and have the shape they were sent in, the batch dimension
     included; BYTES are object arrays of `bytes`. They are to be read only.
     """
 
     source: str
-    """The tap: "http", "grpc", "cloudevents" or "traces"."""
+    """The tap: "http", "grpc" or "cloudevents"."""
     model: str
     version: str
     """"" where the request left it to the server."""

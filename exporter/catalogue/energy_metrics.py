@@ -183,8 +183,7 @@ EFFICIENCY: Final = MetricSpec(
 MODEL_COST: Final = MetricSpec(
     "triton_model_cost_total",
     "Cost of the model's production inferences by component: gpu_time and machine_time"
-    " (its busy time at the hourly price), electricity (its energy times cost.pue),"
-    " storage (its artefacts).",
+    " (its busy time at the hourly price), electricity (its energy times cost.pue).",
     (*_MODEL, "currency", "component"),
 )
 OVERHEAD_COST: Final = MetricSpec(
@@ -209,32 +208,10 @@ OVERHEAD_CARBON: Final = MetricSpec(
     "CO2 equivalent of the energy not caused by production inferences.",
     (),
 )
-ARTIFACT_BYTES: Final = MetricSpec(
-    "triton_model_artifact_bytes",
-    "Size of the model version's files under cost.storage.repository.",
-    _MODEL,
-)
 FLOPS_UTILIZATION: Final = MetricSpec(
     "triton_model_flops_utilization_ratio",
     "Floating point operations of the model's inferences divided by the GPU's peak"
     " in the model's busy time. Operations come from the configuration, the peak"
     " from the configuration or NVIDIA's data sheets.",
-    _MODEL,
-)
-BANDWIDTH_UTILIZATION: Final = MetricSpec(
-    "triton_model_bandwidth_utilization_ratio",
-    "Bytes the model's inferences move over what the GPU's memory could in the model's"
-    " busy time.",
-    _MODEL,
-)
-ROOFLINE: Final = MetricSpec(
-    "triton_model_roofline_ratio",
-    "Attained FLOPs a second over the roof at the model's arithmetic intensity, by what"
-    " the roof is there (compute, memory).",
-    (*_MODEL, "bound"),
-)
-INTENSITY: Final = MetricSpec(
-    "triton_model_arithmetic_intensity",
-    "FLOPs for each byte moved, from the configuration.",
     _MODEL,
 )

@@ -8,7 +8,7 @@ from exporter.samples import MetricSpec
 
 TAP_REQUESTS: Final = MetricSpec(
     "tritonwatch_tap_requests_total",
-    "Requests to a tap by source (otlp, http, grpc, cloudevents, traces) and"
+    "Requests to a tap by source (otlp, http, grpc, cloudevents) and"
     " outcome. accepted: read. sampled_out, unwanted (no collector uses the model),"
     " unknown_model, own: skipped. malformed, too_large, unsupported, timeout,"
     " overloaded, aborted and, over gRPC, too_large_or_aborted (gRPC does not"
@@ -31,12 +31,6 @@ ACCESS_LOG_TRUNCATIONS: Final = MetricSpec(
     "tritonwatch_access_log_truncations_total",
     "Times an access log had become shorter: lines written between the previous"
     " poll and the truncation are not counted.",
-)
-TRACE_TENSORS_REFUSED: Final = MetricSpec(
-    "tritonwatch_trace_tensors_refused_total",
-    "Tensors in trace files that cannot be read back, by datatype and reason: Triton"
-    " writes FP16 and BF16 empty, INT8 and UINT8 as raw characters, BYTES unescaped.",
-    ("datatype", "reason"),
 )
 ADMISSION_CONNECTIONS: Final = MetricSpec(
     "tritonwatch_admission_connections",

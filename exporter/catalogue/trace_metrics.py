@@ -146,13 +146,3 @@ TRACE_FILES: Final = MetricSpec(
     " too_large, vanished, unreadable, undeletable.",
     ("outcome",),
 )
-TRACE_CONTROL: Final = MetricSpec(
-    "tritonwatch_trace_control_active",
-    "1 while this process sets the trace rates, 0 while it was asked to but refuses: the"
-    " log says why. Absent where it was not asked to.",
-)
-TRACE_RATE: Final = MetricSpec(
-    "triton_trace_sampling_rate",
-    "One request in so many is traced, as this process has set it for the model.",
-    ("model",),
-)

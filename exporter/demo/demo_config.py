@@ -82,10 +82,6 @@ def sidecar_settings(
         "probes": [
             _with_file(probe, deploy, folder, triton) for probe in base["probes"]
         ],
-        "cost": {
-            **base["cost"],
-            "storage": {**base["cost"]["storage"], "repository": str(models)},
-        },
     }
 
 

@@ -36,7 +36,7 @@ from exporter.triton.token_outputs import tokens_of
 from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 # Its messages are made at run time; no type checker knows them.
 pb: Final[Any] = service_pb2
@@ -259,30 +259,7 @@ class GrpcClient:
         self, model: str, *, timeout_seconds: float
     ) -> dict[str, tuple[str, ...]]:
         """The trace settings in force for a model, or the global ones for ""."""
-        return self._trace(model, {}, timeout_seconds)
-
-    def update_trace_settings(
-        self,
-        model: str,
-        changes: Mapping[str, Sequence[str]],
-        *,
-        timeout_seconds: float,
-    ) -> dict[str, tuple[str, ...]]:
-        """Set what is given, for a model or globally; an empty value clears back.
-
-        Returns the settings then in force. Triton flushes what it has traced and
-        starts to count towards the next sample anew, even where nothing changes.
-        """
-        if not changes:
-            raise ValueError("no change is given; an update needs at least one")
-        return self._trace(model, changes, timeout_seconds)
-
-    def _trace(
-        self, model: str, changes: Mapping[str, Sequence[str]], timeout_seconds: float
-    ) -> dict[str, tuple[str, ...]]:
         request = pb.TraceSettingRequest(model_name=model)
-        for key, values in changes.items():
-            request.settings[key].value.extend(values)
         reply = self._call(self._stub.TraceSetting, request, timeout_seconds)
         return {key: tuple(item.value) for key, item in reply.settings.items()}
 

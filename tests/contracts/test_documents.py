@@ -43,6 +43,7 @@ NOT_RUN = {
     },
     "docs/production-latency.md": {
         "tritonserver …": "the flags are those of tests/integration/traces, held there",
+        "curl -d": "Triton's own API, to which the demo posts the same",
     },
     "docs/drift.md": {
         "tritonwatch drift fit --data train.parquet": "tests/drift runs it on such a file",

@@ -47,6 +47,24 @@ def test_every_alert_fires_and_stays_quiet_when_it_should(
     run("promtool", "test", "rules", file.name, cwd=file.parent)
 
 
+@pytest.mark.parametrize("rules", RULES, ids=lambda file: file.name)
+def test_no_alert_fires_where_there_are_no_data(
+    rules, require_commands, tmp_path
+) -> None:
+    require_commands("promtool")
+    silent = [
+        {"alertname": rule["alert"], "eval_time": at, "exp_alerts": []}
+        for group in yaml.safe_load(rules.read_text())["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+        for at in ("1m", "2h", "26h")
+    ]
+    test = {"interval": "1m", "input_series": [], "alert_rule_test": silent}
+    file = {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": [test]}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(file))
+    run("promtool", "test", "rules", "tests.yaml", cwd=tmp_path)
+
+
 def run(*command: str, cwd: Path) -> str:
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=500, check=False

@@ -16,7 +16,7 @@ from fake_triton import FakeModel, FakeTriton, Slow
 from production import Production
 
 from exporter.commands.audit.audit_report import Report
-from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
 from exporter.triton.model import InferRequest
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -188,8 +188,8 @@ def test_trace_settings_that_fill_the_memory_are_told(start_triton, tmp_path, au
     assert ended.finding("trace-buffer-unbounded", "double").severity == "critical"
     assert ended.finding("version-tracing-crash").severity == "warning"
     assert "tracing-off" not in ended.ids()
-    client = GrpcClient(server.grpc)
-    client.update_trace_settings("", {"log_frequency": ["100"]}, timeout_seconds=5)
+    client = HttpClient(server.http)
+    client.post("/v2/trace/setting", b'{"log_frequency": "100"}', timeout_seconds=5)
     client.close()
     assert "trace-buffer-unbounded" not in audit(server, "--duration", "3").ids()
 

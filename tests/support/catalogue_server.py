@@ -87,20 +87,21 @@ def _asked_for(queries: Iterable[str]) -> dict[tuple[str, str], set[str]]:
 
 def watched(
     folder: Path,
-    server: CatalogueServer,
+    servers: Sequence[CatalogueServer],
     form: str,
     *,
     rules: dict[str, str] | None = None,
 ) -> Prometheus:
-    """A Prometheus that keeps the histograms of `server` in one of FORMS.
+    """A Prometheus that keeps the histograms of `servers` in one of FORMS.
 
     A Prometheus from 2.45 on keeps both with `scrape_classic_histograms` (from 3.0 on
     `always_scrape_classic_histograms`). Debian's 2.42 has no such option: two jobs with the
     same labels, one of which reads text, leave the same series.
     """
-    jobs: list[Any] = [Job([server.port])]
+    ports = [server.port for server in servers]
+    jobs: list[Any] = [Job(ports)]
     if form == "both":
-        jobs.append(_ClassicOnly([server.port], name="classic"))
+        jobs.append(_ClassicOnly(ports, name="classic"))
     native = ("native-histograms",) if form != "classic" else ()
     return Prometheus(folder, *jobs, rules=rules, features=native)
 

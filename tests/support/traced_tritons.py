@@ -177,8 +177,3 @@ def assert_quantiles_match(page, model, seconds):
             for bound in ("lower", "upper")
         )
         assert low <= value <= high
-
-
-def trace_rate(client, model):
-    found = client.trace_settings(model, timeout_seconds=5)
-    return found["trace_rate"], found["trace_level"]

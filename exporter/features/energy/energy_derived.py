@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.features.energy.energy_accounts import DeviceAccount, Settled
-    from exporter.features.energy.energy_settings import CostSettings, StorageSettings
+    from exporter.features.energy.energy_settings import CostSettings
     from exporter.features.energy.power_readings import Device
     from exporter.samples import AnySample
 
@@ -47,7 +45,6 @@ class Derived:
         self._overhead: dict[str, float] = defaultdict(float)
         self._gpu_hours_paid = 0.0
         self._paid_until = self._started
-        self._artifacts = Artifacts(cost.storage, clock) if cost.storage else None
 
     def add(self, settled: Settled) -> None:
         """Add a window."""
@@ -72,8 +69,6 @@ class Derived:
         yield from self._costs(accounts)
         yield from self._carbon(accounts)
         yield from self._gauges
-        if self._artifacts is not None:
-            yield from self._artifacts.samples(self._cost.currency)
 
     def _pay(self, settled: Settled) -> None:
         """Charge GPU time by the clock, busy or not."""
@@ -199,9 +194,8 @@ class Derived:
         for key, charged in active.items():
             if charged > 0:
                 shared = max(0.0, paid - whole) * charged / whole
-                stored = self._stored(key)
-                yield from self._prices(key, "active", charged + stored)
-                yield from self._prices(key, "full", charged + shared + stored)
+                yield from self._prices(key, "active", charged)
+                yield from self._prices(key, "full", charged + shared)
 
     def _prices(self, key: ModelKey, basis: str, price: float) -> Iterator[AnySample]:
         """Yield what 1,000 inferences and tokens of the sliding window cost."""
@@ -217,12 +211,6 @@ class Derived:
             if number > 0:
                 labels = (*key, self._cost.currency, basis)
                 yield Sample(spec, 1000 * price / number, labels)
-
-    def _stored(self, key: ModelKey) -> float:
-        """Return the cost of storing the model's files in the sliding window."""
-        if self._artifacts is None:
-            return 0.0
-        return self._artifacts.price_per_second(key) * self._recent_seconds
 
 
 @dataclass(slots=True)
@@ -285,78 +273,3 @@ def _boundaries(accounts: Sequence[DeviceAccount], pue: float) -> Iterator[AnySa
     if "host" in totals:
         node = totals.total() / MICRO * pue
         yield Sample(catalogue.BOUNDARY_ENERGY, node, ("node",))
-
-
-_LOOK_SECONDS: Final = 600.0
-_MOST_FILES: Final = 100_000
-_GIGABYTE: Final = 1e9
-_MONTH_SECONDS: Final = 30 * 86400.0
-
-
-class Artifacts:
-    """Sizes of the model repository, read periodically."""
-
-    def __init__(self, storage: StorageSettings, clock: Callable[[], float]) -> None:
-        self._storage = storage
-        self._clock = clock
-        self._sizes: dict[ModelKey, int] = {}
-        self._cost: dict[ModelKey, float] = {}
-        self._looked_at: float | None = None
-        self._paid_until = clock()
-
-    def price_per_second(self, key: ModelKey) -> float:
-        """Price of keeping one model version's files for a second; 0 if it has none."""
-        gigabytes = self._sizes.get(key, 0) / _GIGABYTE
-        return gigabytes * self._storage.price_per_gigabyte_month / _MONTH_SECONDS
-
-    def samples(self, currency: str) -> Iterator[AnySample]:
-        """Sizes, and the cost so far."""
-        now = self._clock()
-        if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
-            self._sizes = sizes(self._storage.repository)
-            self._looked_at = now
-        for key in self._sizes:
-            price = self.price_per_second(key) * (now - self._paid_until)
-            self._cost[key] = self._cost.get(key, 0.0) + price
-        self._paid_until = now
-        for key, size in self._sizes.items():
-            yield Sample(catalogue.ARTIFACT_BYTES, size, key)
-        for key, price in self._cost.items():
-            yield Sample(catalogue.MODEL_COST, price, (*key, currency, "storage"))
-
-
-def sizes(repository: Path, most_files: int = _MOST_FILES) -> dict[ModelKey, int]:
-    """Return bytes by model version: its folder, and a part of what versions share.
-
-    Links are not followed. Beyond `most_files` nothing is counted any more, so that a
-    folder that is none ends.
-    """
-    found: dict[ModelKey, int] = {}
-    budget = [most_files]
-    try:
-        models = sorted(p for p in repository.iterdir() if p.is_dir())
-    except OSError:
-        return {}
-    for model in models:
-        versions = [p for p in model.iterdir() if p.is_dir() and p.name.isdecimal()]
-        if versions:
-            own = {v.name: _bytes(v, budget) for v in versions}
-            shared = _bytes(model, budget) - sum(own.values())
-            for version, size in own.items():
-                found[model.name, version] = size + max(0, shared) // len(own)
-    return found
-
-
-def _bytes(folder: Path, budget: list[int]) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            budget[0] -= 1
-            if budget[0] < 0:
-                return total
-            try:
-                total += (Path(place) / name).lstat().st_size
-            except OSError:
-                # Removed meanwhile.
-                continue
-    return total

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
@@ -27,8 +26,6 @@ class ModelWorkSettings(Settings):
 
     flops_per_inference: float = Field(gt=0, le=1e24)
     """Floating point operations (a multiply-add is two), integer ones for int8."""
-    bytes_per_inference: float | None = Field(default=None, gt=0, le=1e18)
-    """Bytes moved to and from the GPU's memory, weights included; for the roofline."""
     precision: Precision = Field(default="fp16")
     """Precision of the arithmetic, which selects the GPU's peak."""
 
@@ -38,17 +35,6 @@ class GpuPeakSettings(Settings):
 
     peak_flops: dict[Precision, float] = Field(default={}, max_length=16)
     """Operations a second by precision, dense."""
-    memory_bytes_per_second: float | None = Field(default=None, gt=0, le=1e18)
-    """Bandwidth of its memory."""
-
-
-class StorageSettings(Settings):
-    """Storage cost of the models' files."""
-
-    repository: Path
-    """Model repository, as this process can read it."""
-    price_per_gigabyte_month: float = Field(ge=0, le=_PRICE_MOST)
-    """Price for 10^9 bytes over 30 days."""
 
 
 class CostSettings(Settings):
@@ -66,8 +52,6 @@ class CostSettings(Settings):
     """Power usage effectiveness: energy of the data centre over that of its machines."""
     grid_grams_per_kwh: float | None = Field(default=None, ge=0, le=100_000)
     """CO2 equivalent of a kilowatt hour of this grid."""
-    storage: StorageSettings | None = Field(default=None)
-    """Storage of the models' files."""
     models: dict[str, ModelWorkSettings] = Field(default={}, max_length=10_000)
     """Work of an inference, by model name."""
     gpu: GpuPeakSettings = Field(default=GpuPeakSettings())

@@ -1,8 +1,4 @@
-"""Use of the GPU by models: share of its peak, and their position under the roofline.
-
-Roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): a kernel of arithmetic
-intensity I attains at most min(peak FLOPS, I x memory bandwidth).
-"""
+"""FLOPS utilisation: the share of the GPU's peak that models reach while they run."""
 
 from __future__ import annotations
 
@@ -32,7 +28,6 @@ class Peak:
     name: str
     """A part of NVML's name of the board."""
     tera: Mapping[str, float]
-    memory_bytes_per_second: float
     sheet: str
 
     def flops(self, precision: str) -> float | None:
@@ -50,30 +45,26 @@ _NVL: Final = {
     "fp8": 1670.5,
     "int8": 1670.5,
 }
-_AMPERE: Final = {"fp64": 19.5, "fp32": 19.5, "tf32": 156, "fp16": 312, "int8": 624}
-_A100: Final = "NVIDIA A100 Tensor Core GPU data sheet"
 _H200: Final = "NVIDIA H200 Tensor Core GPU data sheet"
 _H100: Final = "NVIDIA H100 Tensor Core GPU data sheet"
 
 # The first whose name is part of the board's counts, so the longer name comes first.
 PEAKS: Final = (
-    Peak("H200 NVL", _NVL, 4.8e12, _H200),
-    Peak("H200", _HOPPER, 4.8e12, _H200),
-    Peak("H100 NVL", _NVL, 3.9e12, _H100),
-    Peak("H100 PCIe", {"fp64": 51, "fp32": 51, "tf32": 378, "fp16": 756, "fp8": 1513, "int8": 1513}, 2.0e12, _H100),
-    Peak("H100", _HOPPER, 3.35e12, _H100),
-    Peak("A100-SXM4-80GB", _AMPERE, 2.039e12, _A100),
-    Peak("A100 80GB PCIe", _AMPERE, 1.935e12, _A100),
-    Peak("A100", _AMPERE, 1.555e12, _A100),
-    Peak("A30", {"fp64": 10.3, "fp32": 10.3, "tf32": 82, "fp16": 165, "int8": 330}, 933e9, "NVIDIA A30 data sheet"),
-    Peak("A10G", {"fp32": 31.5, "tf32": 35, "fp16": 70, "int8": 140}, 600e9, "NVIDIA A10G in Amazon EC2 G5"),
-    Peak("A10", {"fp32": 31.2, "tf32": 62.5, "fp16": 125, "int8": 250}, 600e9, "NVIDIA A10 data sheet"),
-    Peak("L40S", {"fp32": 91.6, "tf32": 183, "fp16": 362, "fp8": 733, "int8": 733}, 864e9, "NVIDIA L40S data sheet"),
-    Peak("L40", {"fp32": 90.5, "tf32": 90.5, "fp16": 181, "fp8": 362, "int8": 362}, 864e9, "NVIDIA L40 data sheet"),
-    Peak("L4", {"fp32": 30.3, "tf32": 60, "fp16": 121, "fp8": 242.5, "int8": 242.5}, 300e9, "NVIDIA L4 data sheet"),
-    Peak("T4", {"fp32": 8.1, "fp16": 65, "int8": 130}, 320e9, "NVIDIA T4 product brief"),
-    Peak("V100-PCIE", {"fp64": 7, "fp32": 14, "fp16": 112}, 900e9, "NVIDIA V100 data sheet"),
-    Peak("V100", {"fp64": 7.8, "fp32": 15.7, "fp16": 125}, 900e9, "NVIDIA V100 data sheet"),
+    Peak("H200 NVL", _NVL, _H200),
+    Peak("H200", _HOPPER, _H200),
+    Peak("H100 NVL", _NVL, _H100),
+    Peak("H100 PCIe", {"fp64": 51, "fp32": 51, "tf32": 378, "fp16": 756, "fp8": 1513, "int8": 1513}, _H100),
+    Peak("H100", _HOPPER, _H100),
+    Peak("A100", {"fp64": 19.5, "fp32": 19.5, "tf32": 156, "fp16": 312, "int8": 624}, "NVIDIA A100 Tensor Core GPU data sheet"),
+    Peak("A30", {"fp64": 10.3, "fp32": 10.3, "tf32": 82, "fp16": 165, "int8": 330}, "NVIDIA A30 data sheet"),
+    Peak("A10G", {"fp32": 31.5, "tf32": 35, "fp16": 70, "int8": 140}, "NVIDIA A10G in Amazon EC2 G5"),
+    Peak("A10", {"fp32": 31.2, "tf32": 62.5, "fp16": 125, "int8": 250}, "NVIDIA A10 data sheet"),
+    Peak("L40S", {"fp32": 91.6, "tf32": 183, "fp16": 362, "fp8": 733, "int8": 733}, "NVIDIA L40S data sheet"),
+    Peak("L40", {"fp32": 90.5, "tf32": 90.5, "fp16": 181, "fp8": 362, "int8": 362}, "NVIDIA L40 data sheet"),
+    Peak("L4", {"fp32": 30.3, "tf32": 60, "fp16": 121, "fp8": 242.5, "int8": 242.5}, "NVIDIA L4 data sheet"),
+    Peak("T4", {"fp32": 8.1, "fp16": 65, "int8": 130}, "NVIDIA T4 product brief"),
+    Peak("V100-PCIE", {"fp64": 7, "fp32": 14, "fp16": 112}, "NVIDIA V100 data sheet"),
+    Peak("V100", {"fp64": 7.8, "fp32": 15.7, "fp16": 125}, "NVIDIA V100 data sheet"),
 )  # fmt: skip
 
 
@@ -89,50 +80,21 @@ def peak_of(name: str) -> Peak | None:
 
 
 def samples(cost: CostSettings, windows: Iterable[Settled]) -> Iterator[AnySample]:
-    """Utilisation and roofline of the models whose work is configured."""
+    """Yield the FLOPS utilisation of models whose work is configured."""
     if not cost.models:
         return
     counts: Counter[ModelKey] = Counter()
-    operations: dict[ModelKey, float] = defaultdict(float)
-    transfers: dict[ModelKey, float] = defaultdict(float)
+    possible: dict[ModelKey, float] = defaultdict(float)
     for settled in windows:
         counts.update(settled.inferences)
         for key, name, seconds in _busy(settled):
             work = cost.models.get(key[0])
             if work is not None:
-                operations[key] += seconds * (_flops(cost, work, name) or 0.0)
-                transfers[key] += seconds * (_bandwidth(cost, name) or 0.0)
-    for key, count in counts.items():
-        work = cost.models.get(key[0])
-        if work is not None and count > 0:
-            yield from _of_model(key, work, count, operations[key], transfers[key])
-
-
-def _of_model(
-    key: ModelKey,
-    work: ModelWorkSettings,
-    count: int,
-    possible_operations: float,
-    possible_bytes: float,
-) -> Iterator[AnySample]:
-    """Return the work done in the busy time over the peak of that time."""
-    done = work.flops_per_inference * count
-    if possible_operations > 0:
-        ratio = done / possible_operations
-        yield Sample(catalogue.FLOPS_UTILIZATION, ratio, key)
-    if work.bytes_per_inference is None:
-        return
-    intensity = work.flops_per_inference / work.bytes_per_inference
-    yield Sample(catalogue.INTENSITY, intensity, key)
-    if possible_bytes <= 0:
-        return
-    moved = work.bytes_per_inference * count
-    yield Sample(catalogue.BANDWIDTH_UTILIZATION, moved / possible_bytes, key)
-    if possible_operations > 0:
-        by_memory = intensity * possible_bytes
-        bound = "compute" if possible_operations <= by_memory else "memory"
-        roof = min(possible_operations, by_memory)
-        yield Sample(catalogue.ROOFLINE, done / roof, (*key, bound))
+                possible[key] += seconds * (_flops(cost, work, name) or 0.0)
+    for key, operations in possible.items():
+        if counts[key] > 0 and operations > 0:
+            done = cost.models[key[0]].flops_per_inference * counts[key]
+            yield Sample(catalogue.FLOPS_UTILIZATION, done / operations, key)
 
 
 def _busy(settled: Settled) -> Iterator[tuple[ModelKey, str, float]]:
@@ -152,10 +114,3 @@ def _flops(cost: CostSettings, work: ModelWorkSettings, name: str) -> float | No
         return configured
     known = peak_of(name)
     return None if known is None else known.flops(work.precision)
-
-
-def _bandwidth(cost: CostSettings, name: str) -> float | None:
-    if cost.gpu.memory_bytes_per_second is not None:
-        return cost.gpu.memory_bytes_per_second
-    known = peak_of(name)
-    return None if known is None else known.memory_bytes_per_second

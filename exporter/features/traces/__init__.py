@@ -3,5 +3,5 @@
     trace files   trace_files (which bytes)     ─> trace_records (bytes to traces) ┐
     OTLP/HTTP     trace_receiver ─> otlp_traces ─> trace_spans (joined)            ┴─> trace_sink
 
-`traced_request` is one trace; `trace_control` sets Triton's sampling rates.
+`traced_request` is one trace.
 """

@@ -12,14 +12,16 @@ import os
 import re
 import stat
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from pydantic import Field
 
 from exporter import catalogue
 from exporter.errors import UnavailableError
 from exporter.features.traces import trace_records
 from exporter.samples import Sample
+from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,22 +40,21 @@ Fingerprint = tuple[int, int, int, int]
 """Device, inode, size in bytes, time of change in nanoseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowSettings:
-    """The trace files to follow, and limits.
+class TraceFilesSettings(Settings):
+    """Trace files, as Triton writes them when started with `triton,file=PATH`."""
 
-    `path` is Triton's `file` setting, without an index. `owner` deletes files that were
-    read, and keeps those too large to be read. A file whose array stays open is read as it
-    is after `settle_seconds` without a change. `tensors` reads the tensors too.
-    """
-
-    path: Path
-    owner: bool
-    read_existing: bool
-    settle_seconds: float
-    max_file_bytes: int
-    max_run_bytes: int
-    tensors: bool = False
+    path: Path = Field(default=...)
+    """Triton's `file`, without the index it adds."""
+    owner: bool = Field(default=False)
+    """Delete files that were read. Triton never does: without it the disk fills up."""
+    read_existing: bool = Field(default=False)
+    """Count the files that are there at the start too; `owner` implies it."""
+    settle_seconds: float = Field(default=30.0, ge=0.1, le=3600)
+    """An array that was never closed is taken as it is when unchanged for so long."""
+    max_file_bytes: int = Field(default=32 << 20, ge=1024, le=1 << 30)
+    """Larger files are not read but counted."""
+    max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
+    """Maximum of bytes to start reading in one run; the rest waits for the next."""
 
 
 class TraceFileFollower:
@@ -64,7 +65,9 @@ class TraceFileFollower:
         clock: monotonic seconds.
     """
 
-    def __init__(self, settings: FollowSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: TraceFilesSettings, clock: Callable[[], float]
+    ) -> None:
         self._settings = settings
         self._clock = clock
         pattern = re.escape(settings.path.name) + r"(\.[0-9]{1,19})?"
@@ -102,7 +105,7 @@ class TraceFileFollower:
             data = self._new_bytes(path, fingerprint)
             if data is not None:
                 left -= len(data)
-                yield trace_records.parse(data, tensors=self._settings.tensors)
+                yield trace_records.parse(data)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the number of files by outcome."""

@@ -20,13 +20,11 @@ one.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.features.traces.trace_marks import KNOWN, Marks
-from exporter.features.traces.trace_tensors import Tensors, TracedTensors
 from exporter.features.traces.traced_request import (
     MAX_TEXT_BYTES,
     Identity,
@@ -71,18 +69,6 @@ class Parsed:
     traces: list[RequestTrace] = field(default_factory=list)
     malformed: int = 0
     invalid: int = 0
-    inferences: list[TracedInference] = field(default_factory=list)
-    """Clients' requests with their tensors, where these are to be read."""
-    refused: Counter[str] = field(default_factory=Counter)
-    """Tensors that cannot be read, by datatype."""
-
-
-@dataclass(frozen=True, slots=True)
-class TracedInference:
-    """The tensors of one request, and its identity."""
-
-    identity: Identity
-    tensors: TracedTensors
 
 
 @dataclass(slots=True)
@@ -104,29 +90,23 @@ def is_complete(data: bytes) -> bool:
     return bool(_COMPLETE.search(tail)) and not _CUT_TIMESTAMP.search(tail)
 
 
-def parse(data: bytes, *, tensors: bool = False) -> Parsed:
-    """Return every complete trace, with its tensors if requested."""
+def parse(data: bytes) -> Parsed:
+    """Return every complete trace; tensors are skipped."""
     traces: dict[bytes, _Trace] = {}
     malformed = 0
-    held = Tensors()
     for start, end in _windows(data):
-        if tensors:
-            held.read(data, start, end)
         fitting = _read_marks(data, start, end, traces)
         fitting += _read_models(data, start, end, traces)
         fitting += len(_ACTIVITY.findall(data, start, end))
         malformed += max(0, data.count(_RECORD, start, end) - fitting)
-    parsed = Parsed(malformed=malformed, refused=held.refused)
-    for key, trace in traces.items():
+    parsed = Parsed(malformed=malformed)
+    for trace in traces.values():
         _attribute(trace, traces)
         found = _finished(trace)
         if found is None:
             parsed.invalid += 1
-            continue
-        parsed.traces.append(found)
-        traced, whose = held.traces.get(key), trace.identity
-        if traced is not None and whose is not None and not whose.child:
-            parsed.inferences.append(TracedInference(whose, traced))
+        else:
+            parsed.traces.append(found)
     return parsed
 
 

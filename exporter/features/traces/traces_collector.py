@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.features.traces.request_limits import RequestLimits
-from exporter.features.traces.trace_control import ControlSettings, TraceControl
-from exporter.features.traces.trace_files import FollowSettings, TraceFileFollower
+from exporter.features.traces.trace_files import TraceFileFollower, TraceFilesSettings
 from exporter.features.traces.trace_forward import Forwarder
-from exporter.features.traces.trace_mirroring import TracedMirror
 from exporter.features.traces.trace_receiver import SOURCE as OTLP
 from exporter.features.traces.trace_receiver import TraceReceiver
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.settings import Settings
-from exporter.taps.mirroring.intake import Intake, Rates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,38 +39,6 @@ class OtlpTapSettings(Settings):
     """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
 
 
-class TraceTensorsSettings(Settings):
-    """Inputs and outputs of traced requests, for drift windows and comparisons."""
-
-    samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
-    """Approximate limit of requests read for each model; Triton's own `rate` decides how many
-    are traced.
-    """
-    max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
-    """Approximate limit over all models together."""
-
-
-class TraceFilesSettings(Settings):
-    """Trace files, as Triton writes them when started with `triton,file=PATH`."""
-
-    path: Path = Field(default=...)
-    """Triton's `file`, without the index it adds."""
-    owner: bool = Field(default=False)
-    """Delete files that were read. Triton never does: without it the disk fills up."""
-    read_existing: bool = Field(default=False)
-    """Count the files that are there at the start too; `owner` implies it."""
-    settle_seconds: float = Field(default=30.0, ge=0.1, le=3600)
-    """An array that was never closed is taken as it is when unchanged for so long."""
-    max_file_bytes: int = Field(default=32 << 20, ge=1024, le=1 << 30)
-    """Larger files are not read but counted."""
-    max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
-    """Maximum of bytes to start reading in one run; the rest waits for the next."""
-    tensors: TraceTensorsSettings | None = Field(default=None)
-    """Read the data too, where Triton traces with level=TENSORS beside TIMESTAMPS. For that it
-    copies tensors to the host: sample sparingly.
-    """
-
-
 class TracesSettings(CollectorSettings):
     """Latency and phases of production requests, from Triton's traces."""
 
@@ -84,18 +47,6 @@ class TracesSettings(CollectorSettings):
     """Receive OpenTelemetry traces on the tap; null where Triton writes files."""
     files: TraceFilesSettings | None = Field(default=None)
     """Follow trace files."""
-    control: bool = Field(default=False)
-    """Set Triton's trace rates, model by model. Read-only otherwise."""
-    samples_per_minute: float = Field(default=60.0, gt=0, le=60_000)
-    """With `control`: approximate number of traces of each model."""
-    max_traces_per_second: float = Field(default=100.0, gt=0, le=200)
-    """With `control`: upper limit for each model, also where more are requested."""
-    force: bool = Field(default=False)
-    """With `control`: also on Triton before 2.57.0, which can crash (server#7795)."""
-    journal: Path | None = Field(default=None)
-    """With `control`: file of the settings to restore after this process was killed."""
-    timeout_seconds: float = Field(default=1.0, gt=0, le=60)
-    """With `control`: longest wait for one answer of the server."""
     window_seconds: float = Field(default=300.0, ge=1, le=86400)
     """Sliding window of the quantiles."""
     token_responses: tuple[str, ...] = Field(default=(), max_length=1000)
@@ -119,12 +70,7 @@ class TracesCollector:
         self._deadline_seconds = settings.deadline_seconds
         self._follower: TraceFileFollower | None = None
         if settings.files is not None:
-            followed = settings.files.model_dump(exclude={"tensors"})
-            self._follower = TraceFileFollower(
-                FollowSettings(**followed, tensors=settings.files.tensors is not None),
-                access.clock,
-            )
-        self._mirror = _mirror(settings, access)
+            self._follower = TraceFileFollower(settings.files, access.clock)
         self._work = access.work
         self._sink = TraceSink(
             SinkSettings(
@@ -142,7 +88,6 @@ class TracesCollector:
             ),
             wall_clock=time.time,
         )
-        self._control = _control(settings, access) if settings.control else None
         self._forwarder: Forwarder | None = None
         self._receiver: TraceReceiver | None = None
         if settings.otlp is not None:
@@ -166,9 +111,6 @@ class TracesCollector:
             TritonError: the trace folder cannot be listed.
         """
         samples: list[AnySample] = []
-        if self._control is not None:
-            self._control.step()
-            samples += self._control.samples()
         if self._receiver is not None:
             self._receiver.expire()
         if self._forwarder is not None:
@@ -176,8 +118,6 @@ class TracesCollector:
         if self._follower is not None:
             self._read_files(self._follower)
             samples += self._follower.samples()
-        if self._mirror is not None:
-            samples += self._mirror.samples()
         self._work.traced = self._sink.token_responses()
         return [*samples, *self._sink.samples(self._clock())]
 
@@ -187,37 +127,8 @@ class TracesCollector:
             self._sink.add(FILE, parsed.traces, self._clock())
             self._sink.count(FILE, "invalid", parsed.invalid)
             self._sink.count(FILE, "malformed", parsed.malformed)
-            if self._mirror is not None:
-                self._mirror.add(parsed)
 
     def close(self) -> None:
-        """Restore the trace settings, and stop what runs beside the collector."""
-        if self._control is not None:
-            self._control.restore()
+        """Stop what runs beside the collector."""
         if self._forwarder is not None:
             self._forwarder.close()
-
-
-def _mirror(settings: TracesSettings, access: Access) -> TracedMirror | None:
-    if settings.files is None or settings.files.tensors is None:
-        return None
-    tensors = settings.files.tensors
-    rates = Rates(tensors.max_samples_per_second, tensors.samples_per_second)
-    # Not for secrets: whoever can guess it can choose what is sampled, no more.
-    return TracedMirror(Intake(access, rates, random.Random()))  # noqa: S311
-
-
-def _control(settings: TracesSettings, access: Access) -> TraceControl:
-    return TraceControl(
-        access.grpc,
-        ControlSettings(
-            samples_per_minute=settings.samples_per_minute,
-            max_traces_per_second=settings.max_traces_per_second,
-            force=settings.force,
-            journal=settings.journal,
-            timeout_seconds=settings.timeout_seconds,
-            tensors=settings.files is not None and settings.files.tensors is not None,
-        ),
-        wanted=access.models.matches,
-        clock=access.clock,
-    )

@@ -112,34 +112,26 @@ class Intake:
             )
         if inference.failed:
             return "accepted"
-        self.hand_on(
-            Mirrored(
-                origin.source,
-                origin.model,
-                version,
-                request_id,
-                inputs=inference.tensors if is_request else {},
-                outputs={} if is_request else inference.tensors,
-                parameters=inference.parameters,
-            )
+        mirrored = Mirrored(
+            origin.source,
+            origin.model,
+            version,
+            request_id,
+            inputs=inference.tensors if is_request else {},
+            outputs={} if is_request else inference.tensors,
+            parameters=inference.parameters,
         )
-        return "accepted"
-
-    def hand_on(self, mirrored: Mirrored) -> None:
-        """Publish an admitted request, unless it is one of our own."""
         self._access.mirror.publish([mirrored])
-        labels = (mirrored.model, mirrored.source)
-        with self._lock:
-            self._samples[*labels, "request"] += bool(mirrored.inputs)
-            self._samples[*labels, "response"] += bool(mirrored.outputs)
+        if inference.tensors:
+            with self._lock:
+                self._samples[origin.model, origin.source, origin.direction] += 1
+        return "accepted"
 
     def samples(self) -> Iterator[Sample]:
         """Yield the number of samples passed on by model, and the outcomes of requests."""
         with self._lock:
             found = sorted(self._samples.items())
         for labels, number in found:
-            if not number:
-                continue
             yield Sample(catalogue.TAP_SAMPLES, number, labels)
         # A logger may leave errors out, as KServe's does: no failure is not none.
         yield from self._outcomes.samples(only_failed=True)

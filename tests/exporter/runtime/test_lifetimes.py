@@ -184,14 +184,14 @@ async def test_reloads_in_a_row_wait_for_whoever_still_tidies_up(
     collectors = []
 
     def build(settings, _):
-        collectors.append(Slow(events, f"{settings.samples_per_minute:g}"))
+        collectors.append(Slow(events, f"{settings.window_seconds:g}"))
         collectors[-1].go_on.set()
         return collectors[-1]
 
     monkeypatch.setattr(TracesSettings, "build", build)
 
     def config(number):
-        traces = {"kind": "traces", "samples_per_minute": number}
+        traces = {"kind": "traces", "window_seconds": number}
         return Config.model_validate(
             {
                 "target": {"grpc": f"localhost:{unused_tcp_port}"},

@@ -11,7 +11,7 @@ from fake_triton.inference import InferAnswer
 from fake_triton.journal import KEPT_DATA_BYTES, ReceivedRequest, ReceivedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from fake_triton.behaviours import Delivery
     from fake_triton.inference import InferRequest
@@ -39,7 +39,6 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     deadline_seconds: float | None = None
     infer: InferRequest | None = None
-    settings: Mapping[str, Sequence[str] | None] | None = None
     ready_only: bool = False
     streamed: bool = False
     gone: Callable[[], bool] = lambda: False
@@ -104,5 +103,4 @@ def received(call: Call) -> ReceivedRequest:
         ),
         outputs=request.outputs if request else (),
         parameters=request.parameters if request else {},
-        settings=dict(call.settings) if call.settings else {},
     )

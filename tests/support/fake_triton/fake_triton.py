@@ -49,14 +49,12 @@ class FakeTriton:
         *,
         name: str = "triton",
         version: str = "2.51.0",
-        trace_file: str = "/traces/trace.json",
         strict_readiness: bool = True,
     ) -> None:
         self._core = ServerCore(
             models,
             name=name,
             version=version,
-            trace_file=trace_file,
             strict_readiness=strict_readiness,
         )
         self._grpc = GrpcPort(self._core)

@@ -62,14 +62,6 @@ def infer_response(answer: InferAnswer) -> Any:
     return message
 
 
-def settings_of(message: Any) -> dict[str, list[str] | None] | None:
-    """The changes in a TraceSettingRequest, None when it only asks."""
-    changes = {
-        key: list(value.value) or None for key, value in message.settings.items()
-    }
-    return changes or None
-
-
 def settings_response(settings: Mapping[str, Sequence[str]]) -> Any:
     """A TraceSettingResponse."""
     message = pb.TraceSettingResponse()

@@ -17,7 +17,6 @@ from fake_triton.grpc_messages import (
     infer_request,
     infer_response,
     pb,
-    settings_of,
     settings_response,
 )
 from fake_triton.inference import InferAnswer
@@ -163,7 +162,6 @@ def _call(
         headers=_metadata(context),
         deadline_seconds=context.time_remaining(),
         infer=infer_request(request) if infer else None,
-        settings=settings_of(request) if operation == "trace_setting" else None,
         ready_only=operation == "repository_index" and request.ready,
         streamed=streamed,
         gone=left.is_set,

@@ -62,7 +62,6 @@ class ReceivedRequest:
     inputs: tuple[ReceivedTensor, ...] = ()
     outputs: tuple[str, ...] = ()
     parameters: Mapping[str, object] = field(default_factory=dict)
-    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 _Key = tuple[Protocol | None, Operation, str | None]

@@ -35,7 +35,6 @@ from fake_triton.journal import (
 from fake_triton.models import config_document, metadata_document
 from fake_triton.repository import RefusedError, Repository, refused
 from fake_triton.script import Plan, Script
-from fake_triton.trace_settings import TraceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -60,6 +59,14 @@ EXTENSIONS: Final = (
     "trace",
     "logging",
 )
+TRACING_OFF: Final = {
+    "trace_level": ["OFF"],
+    "trace_rate": ["1000"],
+    "trace_count": ["-1"],
+    "log_frequency": ["0"],
+    "trace_mode": ["triton"],
+    "trace_file": [""],
+}
 GONE_CHECK_SECONDS: Final = 0.05
 LOAD_DURATIONS: Final = (2, 52)
 """From this version on the metrics page has each model's load time."""
@@ -80,13 +87,11 @@ class ServerCore:
         *,
         name: str,
         version: str,
-        trace_file: str,
         strict_readiness: bool,
     ) -> None:
         self.repository = Repository(models)
         self.journal = Journal()
         self.script = Script(self._snapshot)
-        self.traces = TraceSettings(trace_file)
         self.stopping = threading.Event()
         self.extra_metrics = ""
         self._strict_readiness = strict_readiness
@@ -254,9 +259,7 @@ class ServerCore:
     def _trace(self, call: Call) -> dict[str, list[str]]:
         if call.model and not self.repository.knows(call.model):
             raise refused(INVALID_ARGUMENT, f"Request for unknown model : {call.model}")
-        if call.settings is None:
-            return self.traces.get(call.model)
-        return self.traces.update(call.model, call.settings)
+        return TRACING_OFF
 
     def _infer(self, call: Call, plan: Plan) -> Content:
         request = cast("inference.InferRequest", call.infer)

@@ -9,7 +9,7 @@ import pytest
 from parts import as_nobody, lacking, require_root
 
 from exporter.errors import UnavailableError
-from exporter.features.traces.trace_files import FollowSettings, TraceFileFollower
+from exporter.features.traces.trace_files import TraceFileFollower, TraceFilesSettings
 
 FAR = 1e12
 
@@ -43,7 +43,9 @@ class Following:
             "max_run_bytes": 1 << 20,
             **changes,
         }
-        self.follower = TraceFileFollower(FollowSettings(**settings), lambda: self.now)
+        self.follower = TraceFileFollower(
+            TraceFilesSettings(**settings), lambda: self.now
+        )
 
     def write(self, name, text):
         (self.folder / name).write_text(text, "utf-8")
@@ -166,7 +168,7 @@ def test_what_was_there_before_is_not_counted_again_after_a_restart(tmp_path):
 
 
 def test_a_file_that_grows_too_large_is_counted_and_left_unread_by_its_owner(tmp_path):
-    following = Following(tmp_path, owner=True, max_file_bytes=1000)
+    following = Following(tmp_path, owner=True, max_file_bytes=1024)
     following.write("t.json.0", content(*range(100)))
     following.write("t.json.1", content(1))
     assert following.poll() == [1]
@@ -177,7 +179,7 @@ def test_a_file_that_grows_too_large_is_counted_and_left_unread_by_its_owner(tmp
 
 
 def test_a_run_reads_a_bounded_number_of_bytes(tmp_path):
-    following = Following(tmp_path, max_run_bytes=1000)
+    following = Following(tmp_path, max_run_bytes=1024)
     for n in range(20):
         following.write(f"t.json.{n}", content(n))
     size = len(content(1))
@@ -185,7 +187,7 @@ def test_a_run_reads_a_bounded_number_of_bytes(tmp_path):
     while found := following.poll():
         runs.append(len(found))
     assert sum(runs) == 20
-    assert max(runs) <= 1000 // size + 1
+    assert max(runs) <= 1024 // size + 1
 
 
 def test_a_run_ends_in_time(following):

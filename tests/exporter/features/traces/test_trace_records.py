@@ -191,6 +191,12 @@ def test_tensors_between_the_timestamps_are_passed_by():
     assert parsed.malformed == 0
 
 
+def test_recorded_files_with_tensors_yield_every_trace():
+    recorded = sorted((FILES.parent / "tensors").iterdir())
+    parsed = [trace_records.parse(path.read_bytes()) for path in recorded]
+    assert [len(one.traces) for one in parsed] == [4, 4, 1]
+
+
 def test_what_fits_no_record_is_counted():
     parsed = trace_records.parse(
         array('{"id":1,"surprise":true}', who(1), stamps(1, START))
