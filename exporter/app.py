@@ -237,7 +237,7 @@ class Sidecar:
         while True:
             await asyncio.sleep(_TELL_SECONDS)
             self._tls_files.watch()
-            self.admission.memory.tidy()
+            await asyncio.to_thread(self.admission.memory.tidy)
             if self.ready:
                 transitions.look(self.access.board.current, self.serving())
             if self.ready and self.status.is_due():
