@@ -125,7 +125,8 @@ def report_capacity(tap: str) -> None:
     """As a search would, so that there is headroom to be shown."""
     found = {"model": "slow", "slo": "p99<60ms", "requests_per_second": 180}
     body = json.dumps({**found, "low": 170, "high": 190}).encode()
-    request = urllib.request.Request(f"{tap}/v1/capacity", body)
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{tap}/v1/capacity", body, headers)
     urllib.request.urlopen(request, timeout=5).close()
 
 
