@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -176,3 +177,23 @@ async def test_a_client_that_gives_up_leaves_its_turn_to_the_next(
     await asyncio.gather(*flood, return_exceptions=True)
     start, _ = await asked(application, "10.0.0.1", b"Basic " + GOOD)
     assert start["status"] == 200
+
+
+async def test_an_unknown_user_takes_as_long_as_a_known_one(tmp_path: Path) -> None:
+    cheap, dear = (bcrypt.hashpw(PASSWORD, bcrypt.gensalt(n)).decode() for n in (6, 9))
+    web = {"basic_auth_users": {"cheap": cheap, "dear": dear}}
+    application = guard(tmp_path, web)
+
+    async def seconds(user: str, number: int) -> float:
+        header = b"Basic " + encoded(f"{user}:wrong-{number}".encode())
+        before = time.process_time()
+        start, _ = await asked(application, "127.0.0.1", header)
+        assert start["status"] == 401
+        return time.process_time() - before
+
+    medians = {
+        user: statistics.median([await seconds(user, number) for number in range(15)])
+        for user in ("cheap", "dear", "nobody")
+    }
+    assert 0.7 < medians["nobody"] / medians["dear"] < 1.4
+    assert 0.7 < medians["cheap"] / medians["dear"] < 1.4

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from bombs import finished_spans
 
 from exporter.features.traces import otlp_traces
 from exporter.features.traces.trace_marks import COMPLETE, Marks
@@ -21,6 +22,7 @@ from exporter.features.traces.trace_spans import (
     Span,
     SpanJoiner,
 )
+from exporter.output.exposition import render
 from exporter.taps.tap_route import TapRequest
 
 DATA = Path(__file__).parents[3] / "data" / "traces"
@@ -205,3 +207,16 @@ def test_a_model_that_the_server_does_not_hold_waits_as_long_as_a_span_may_be_la
     received.now += JOIN_SECONDS
     received.receiver.expire()
     assert received.counted("request", "partial") == [2, 1]
+
+
+def test_models_with_names_of_four_kilobytes_keep_a_page_of_metrics_small():
+    received = Received()
+    for first in range(0, 200, 20):
+        sent = finished_spans(first, 20, 4_000)
+        headers = {"content-type": "application/json"}
+        received.receiver.answer(TapRequest(sent, sent, headers))
+    assert received.counted("request", "unknown_model") == [20, 180]
+    page, _ = render(received.sink.samples(received.now))
+    assert page.count(b"xxxx" * 60) > 20
+    assert b"x" * 257 not in page
+    assert len(page) < 1 << 20
