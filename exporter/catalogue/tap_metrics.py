@@ -57,7 +57,7 @@ ADMISSION_REFUSED: Final = MetricSpec(
     " wait to be read take more than they leave free), descriptors (the process has no"
     " file descriptor left), handshake (TLS failed or took too long),"
     " passwords (too many wait to be checked), cross_site (sent by a web page of another"
-    " site), memory (more is resident than tritonwatch_admission_memory_limit_bytes).",
+    " site, or to a host name that may be one's), memory (more is resident than tritonwatch_admission_memory_limit_bytes).",
     ("listener", "reason"),
 )
 ADMISSION_MEMORY_LIMIT: Final = MetricSpec(
