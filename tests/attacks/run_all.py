@@ -103,7 +103,7 @@ class Spell:
         faults = list(self.faults)
         if not is_quiet and scrapes < LEAST_SCRAPES:
             faults.append(f"{scrapes} scrapes were tried; want {LEAST_SCRAPES}")
-        if probe > PROBE_RATIO * usual:
+        if not is_quiet and probe > PROBE_RATIO * usual:
             faults.append(f"probes took {probe / usual:.1f} times as long as before")
         if math.isnan(probe) and not math.isnan(usual):
             faults.append("no probe ended")
