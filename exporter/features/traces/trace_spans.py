@@ -326,10 +326,21 @@ class SpanJoiner:
         late: list[_Request] = []
         for store in self._stores:
             for key, request in store.overdue(now):
+                if self._was_loaded(request):
+                    self._put(key, request, now)
+                    continue
                 self._forget_network(key, request)
                 self._forget_child(key, request)
                 late.append(request)
         return late
+
+    def _was_loaded(self, request: _Request) -> bool:
+        """Return whether the server holds this model now, and did not when it came."""
+        whose = request.identity
+        if request.is_known or not self._is_known((whose.model, whose.version)):
+            return False
+        request.is_known = True
+        return True
 
     def _attributed(self, requests: list[_Request]) -> list[_Request]:
         """The same, children of our requests with the ids of these."""

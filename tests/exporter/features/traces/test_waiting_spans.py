@@ -154,9 +154,10 @@ class Received:
 
     def __init__(self):
         self.now = 1000.0
+        self.known = {("ident", "1")}
         self.sink = TraceSink(
             SinkSettings(300.0, 20, ("otlp",)),
-            known=lambda: {("ident", "1")},
+            known=lambda: self.known,
             wanted=lambda _: True,
             decoupled=lambda _: False,
             wall_clock=time.time,
@@ -207,6 +208,18 @@ def test_a_model_that_the_server_does_not_hold_waits_as_long_as_a_span_may_be_la
     received.now += JOIN_SECONDS
     received.receiver.expire()
     assert received.counted("request", "partial") == [2, 1]
+
+
+def test_a_stream_of_a_model_that_was_loaded_just_now_waits_on():
+    """The sidecar reads what the server holds every few seconds."""
+    received = Received()
+    received.send([STREAM["compute"], of_model(STREAM["model"], "new")])
+    received.known.add(("new", "1"))
+    for _ in range(20):
+        received.now += JOIN_SECONDS
+        received.receiver.expire()
+    received.send([STREAM["network"]])
+    assert received.counted("request", "partial") == [1, 0]
 
 
 def test_models_with_names_of_four_kilobytes_keep_a_page_of_metrics_small():
