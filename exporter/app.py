@@ -97,7 +97,9 @@ class Sidecar:
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._telling: asyncio.Task[None] | None = None
         self.admission = Admission(memory_budget.budget(config.listen.memory_bytes))
-        self.tap = Tap(self._tap_routes, self.admission.tap)
+        self.tap = Tap(
+            self._tap_routes, self.admission.tap, hosts=lambda: self.config.listen.hosts
+        )
         self.grpc_tap = GrpcTap(self._message_route, self.admission.grpc)
         self.access = self._connect(config)
         self._tls_files = self._renewed(config)
@@ -237,7 +239,7 @@ class Sidecar:
         while True:
             await asyncio.sleep(_TELL_SECONDS)
             self._tls_files.watch()
-            self.admission.memory.tidy()
+            await asyncio.to_thread(self.admission.memory.tidy)
             if self.ready:
                 transitions.look(self.access.board.current, self.serving())
             if self.ready and self.status.is_due():

@@ -122,7 +122,8 @@ class ListenSettings(Settings):
     port: int = Field(default=8003, ge=0, le=65535)
     """Port to bind; 0 takes a free one."""
     hosts: tuple[str, ...] = Field(default=(), max_length=1_000)
-    """Host names (shell-style patterns) under which browsers may open the pages, besides
+    """Host names (shell-style patterns) under which browsers may open the pages, and any
+    client may report runs, capacities and acknowledgements to the tap; besides
     addresses, names without a dot and internal ones (*.local, *.internal, *.svc)."""
     memory_bytes: int | None = Field(default=None, ge=64 << 20)
     """Resident memory above which taps refuse data. Three quarters of the control group's

@@ -93,10 +93,18 @@ class ParseSlot:
     """Lets one thread parse a body at a time, for at most half of the time.
 
     Parsers of JSON and protobuf hold the interpreter lock until they finish. Without
-    pauses between long ones, probes and scrapes would rarely get it.
+    pauses between long ones, probes and scrapes would rarely get it. After work of less
+    than `noticed_seconds` there is no pause, and none is longer than `longest_pause_seconds`.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        noticed_seconds: float = _NOTICED_SECONDS,
+        longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
+    ) -> None:
+        self._noticed_seconds = noticed_seconds
+        self._longest_pause_seconds = longest_pause_seconds
         self._lock = threading.Lock()
         self._free_at = 0.0
 
@@ -109,8 +117,8 @@ class ParseSlot:
                 return parse(*args, **kwargs)
             finally:
                 taken = time.thread_time() - before
-                if taken > _NOTICED_SECONDS:
-                    pause = min(taken, _LONGEST_PAUSE_SECONDS)
+                if taken > self._noticed_seconds:
+                    pause = min(taken, self._longest_pause_seconds)
                     self._free_at = time.monotonic() + pause
 
 

@@ -43,13 +43,18 @@ def refusal(
     is_browser = any(name in headers for name in _BROWSERS_SEND) or headers.get(
         "user-agent", ""
     ).startswith("Mozilla/")
-    host = _name_of(headers.get("host", ""))
-    if is_browser and not _is_expected(host, hosts):
-        return (
-            f"found the host {host[:100]!r}, which another site may have pointed here; "
-            "add it to listen.hosts in the configuration if it is yours"
-        )
-    return None
+    return host_refusal(headers.get("host", ""), hosts) if is_browser else None
+
+
+def host_refusal(header: str, hosts: Sequence[str]) -> str | None:
+    """Return why requests with this `Host` header are refused, or None."""
+    host = _name_of(header)
+    if _is_expected(host, hosts):
+        return None
+    return (
+        f"found the host {host[:100]!r}, which another site may have pointed here; "
+        "add it to listen.hosts in the configuration if it is yours"
+    )
 
 
 def _name_of(host: str) -> str:

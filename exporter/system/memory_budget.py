@@ -41,20 +41,25 @@ class MemoryBudget:
         *,
         resident: Callable[[], int] | None = None,
         trim: Callable[[], object] | None = None,
+        collect: Callable[[], object] = gc.collect,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limit_bytes = limit_bytes
         self._resident = resident or resident_bytes
         self._trim = trim or give_back
+        self._collect = collect
         self._clock = clock
         self._lock = threading.Lock()
         self._smallest = self._resident()
         self._exceeded = False
-        self._read_at = self._trimmed_at = clock()
+        self._read_at = self._trimmed_at = self._tidied_at = clock()
 
     @property
     def exceeded(self) -> bool:
-        """True if more is resident than the limit, after free memory was released."""
+        """True if more is resident than the limit, after free memory was released.
+
+        Asked for each body, in the event loop: garbage is left to `tidy`.
+        """
         if self.limit_bytes is None:
             return False
         now = self._clock()
@@ -63,22 +68,27 @@ class MemoryBudget:
                 self._read_at = now
                 self._exceeded = self._resident() > self.limit_bytes
                 if self._exceeded and now - self._trimmed_at >= _TRIM_SECONDS:
-                    self._trim_now(now)
+                    self._trimmed_at = now
+                    self._trim()
                     self._exceeded = self._resident() > self.limit_bytes
             return self._exceeded
 
     def tidy(self) -> None:
-        """Release memory that was freed since the process was smallest; call it regularly."""
+        """Release memory that was freed since the process was smallest; call it regularly.
+
+        Connections that have ended are garbage in cycles. After a flood Python collects
+        its oldest generation late, and few of them on each page keep all the memory
+        between. Takes tens of milliseconds: not for the event loop.
+        """
         now = self._clock()
         with self._lock:
             resident = self._resident()
             self._smallest = min(self._smallest, resident)
             grown = resident - self._smallest
-            if grown > _NOTICED_BYTES and now - self._trimmed_at >= _TIDY_SECONDS:
-                self._trim_now(now)
-
-    def _trim_now(self, now: float) -> None:
-        self._trimmed_at = now
+            if grown <= _NOTICED_BYTES or now - self._tidied_at < _TIDY_SECONDS:
+                return
+            self._tidied_at = now
+        self._collect()
         self._trim()
 
 
@@ -100,12 +110,7 @@ def resident_bytes() -> int:
 
 
 def give_back() -> None:
-    """Return free memory of malloc's to the kernel; nothing without glibc.
-
-    Connections that have ended are garbage in cycles. After a flood Python collects its
-    oldest generation late, and few of them on each page keep all the memory between.
-    """
-    gc.collect()
+    """Return free memory of malloc's to the kernel; nothing without glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -21,7 +21,7 @@ import structlog
 from exporter import catalogue
 from exporter.network.addresses import host_port
 from exporter.network.admission import CrowdedError, Held, network_of
-from exporter.network.browsers import sent_by_a_page
+from exporter.network.browsers import host_refusal, sent_by_a_page
 from exporter.network.listening import bind, make_server
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
@@ -31,7 +31,7 @@ from exporter.taps.tap_route import TapAnswer, TapHead, TapRequest, TapRoute, re
 if TYPE_CHECKING:
     import re
     import socket
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from exporter.network.admission import Entrance
     from exporter.network.listening import HttpServer
@@ -58,7 +58,9 @@ class _RefusedError(Exception):
 class Tap:
     """The routes of the tap, as an ASGI application.
 
-    `routes` is asked at every `follow`, so that it follows the configuration.
+    `routes` is asked at every `follow`, so that it follows the configuration. `hosts`
+    returns the names that routes of control may be reached by, besides addresses, names
+    without a dot and internal ones.
     """
 
     def __init__(
@@ -66,11 +68,13 @@ class Tap:
         routes: Callable[[], Iterable[TapRoute]],
         entrance: Entrance,
         *,
+        hosts: Callable[[], Sequence[str]] = tuple,
         read_seconds: float = READ_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._routes = routes
         self._entrance = entrance
+        self._hosts = hosts
         self._read_seconds = read_seconds
         self._answer_seconds = answer_seconds
         self._workers: dict[str, Workers] = {}
@@ -165,7 +169,9 @@ class Tap:
         answer = self._page_refused(scope["headers"])
         if answer is not None:
             return answer
-        if route.admit is not None and ADMITTED not in scope.get("state", ()):
+        if route.control:
+            answer = self._control_refused(scope["headers"])
+        elif route.admit is not None and ADMITTED not in scope.get("state", ()):
             answer = route.admit(TapHead(scope["path"], scope["headers"]))
         if answer is None:
             return await self._take(route, scope, receive)
@@ -197,6 +203,23 @@ class Tap:
             HTTPStatus.FORBIDDEN,
             "taps take nothing from web pages; a proxy that mirrors requests of "
             "browsers has to remove Origin and Sec-Fetch-Site",
+        )
+
+    def _control_refused(
+        self, headers: Iterable[tuple[bytes, bytes]]
+    ) -> TapAnswer | None:
+        given = {name.lower(): value.decode("latin-1") for name, value in headers}
+        reason = host_refusal(given.get(b"host", ""), self._hosts())
+        if reason is not None:
+            self._entrance.refused["cross_site"] += 1
+            return refusal("cross_site", HTTPStatus.FORBIDDEN, reason)
+        kind = given.get(b"content-type", "").partition(";")[0].strip().lower()
+        if kind == "application/json":
+            return None
+        return refusal(
+            "unsupported",
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"found content-type {kind[:80]!r}; want application/json",
         )
 
     async def _drop(self, receive: Receive) -> None:

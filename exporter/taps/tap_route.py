@@ -81,7 +81,9 @@ class TapRoute:
     is told when that takes longer than `answer_seconds`: the body will still be worked
     on. `admit` is asked before a body is read, in the event loop, so it has to be quick;
     the sender gets its answer instead. `too_large` is called for each body refused for its
-    size; it has to be quick, too.
+    size; it has to be quick, too. A route of `control` changes what is reported: it takes
+    JSON alone, sent to an address or a name of ours. (A proxy that mirrors requests keeps
+    the name of production.)
     """
 
     path: str
@@ -93,6 +95,7 @@ class TapRoute:
     admit: Callable[[TapHead], TapAnswer | None] | None = None
     answer_seconds: float | None = None
     too_large: Callable[[], None] | None = None
+    control: bool = False
 
 
 @dataclass(frozen=True, slots=True)

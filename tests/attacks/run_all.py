@@ -4,7 +4,8 @@
     make attack ARGS="--all --seconds 600"       all at once, in 512 MiB where possible
     make attack ARGS="--url http://localhost:8003 --tap localhost:8004"
 
-Exit 1 where an honest client was kept out, or an attack got what is to be refused.
+Exit 1 where an honest client was kept out, an attack got what is to be refused, or
+memory or probes went beyond their limits.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pages import page_html, page_text
 from pages.blocks import Document, Paragraph, Section, Table, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
 LIMIT_BYTES: Final = 512 << 20
 """Of memory, as the shipped deployment has it."""
@@ -43,6 +44,14 @@ RECOVERY_SECONDS: Final = 45.0
 """Until what waits has expired and memory is given back."""
 IN_TIME_SECONDS: Final = 1.0
 POSTS_SHARE: Final = 0.99
+LEAST_SCRAPES: Final = 30
+"""Of an attack, or its share of scrapes in time says little."""
+RESIDENT_BYTES: Final = 300e6
+KEPT_BYTES: Final = 20e6
+"""Limit of what is resident in the last quiet spell beyond the first."""
+PROBE_RATIO: Final = 2.0
+"""Limit of the mean time of a probe over that of the first quiet spell."""
+QUIET: Final = "quiet"
 _ATTACKER: Final = Path(__file__).with_name("attacker.py")
 _PRIORITY: Final = (
     "Attackers run at the lowest priority: a real one has a machine of its own."
@@ -84,6 +93,31 @@ class Spell:
             ),
             *(["triton_model_serving was 0"] if self.seen.not_serving else []),
         ]
+
+    def faults_beside(self, before: Spell) -> list[str]:
+        """What is not as it should be, with the first quiet spell for comparison."""
+        scrapes, resident = self.seen.tallies["scrape"].tried, self.seen.resident_bytes
+        probe, usual = self.seen.probe_seconds, before.seen.probe_seconds
+        kept = resident - before.seen.resident_bytes
+        is_quiet = self.name == QUIET
+        faults = list(self.faults)
+        if not is_quiet and scrapes < LEAST_SCRAPES:
+            faults.append(f"{scrapes} scrapes were tried; want {LEAST_SCRAPES}")
+        if not is_quiet and probe > PROBE_RATIO * usual:
+            faults.append(f"probes took {probe / usual:.1f} times as long as before")
+        if math.isnan(probe) and not math.isnan(usual):
+            faults.append("no probe ended")
+        if resident > RESIDENT_BYTES:
+            faults.append(
+                f"{resident / 1e6:.0f} MB were resident; "
+                f"want at most {RESIDENT_BYTES / 1e6:.0f}"
+            )
+        if is_quiet and kept > KEPT_BYTES:
+            faults.append(
+                f"{kept / 1e6:.0f} MB more were resident than before; "
+                f"want at most {KEPT_BYTES / 1e6:.0f}"
+            )
+        return faults
 
     @property
     def row(self) -> list[str]:
@@ -131,7 +165,7 @@ def spell(
     return Spell(
         (names[0] if len(names) == 1 else f"all {len(names)} at once")
         if names
-        else "quiet",
+        else QUIET,
         sum(tried for tried, _ in counted),
         sum(through for _, through in counted),
         seen,
@@ -160,14 +194,19 @@ def chosen(target: Target, only: str) -> list[str]:
     ]
 
 
-def report(found: dict[str, list[Spell]], notes: Sequence[str]) -> Document:
-    """What all spells came to."""
-    faults = [
+def faults_of(found: Mapping[str, Sequence[Spell]]) -> list[str]:
+    """Every fault of every sidecar, with the spell in which it was seen."""
+    return [
         f"{sidecar}, {each.name}: {fault}"
         for sidecar, several in found.items()
         for each in several
-        for fault in each.faults
+        for fault in each.faults_beside(several[0])
     ]
+
+
+def report(found: Mapping[str, Sequence[Spell]], notes: Sequence[str]) -> Document:
+    """What all spells came to; the first of each sidecar is a quiet one."""
+    faults = faults_of(found)
     return Document(
         "Attacks on a sidecar",
         [
@@ -211,7 +250,7 @@ def main() -> int:
     print(page_text.render(document))
     if arguments.html:
         arguments.html.write_text(page_html.render(document), "utf-8")
-    return int(any(each.faults for several in found.values() for each in several))
+    return int(bool(faults_of(found)))
 
 
 def _sidecars(

@@ -74,12 +74,20 @@ def containers(pod: dict) -> list[dict]:
     return [*pod.get("initContainers", ()), *pod["containers"]]
 
 
+def assert_hardened_pod(pod: dict) -> None:
+    assert pod["automountServiceAccountToken"] is False
+    for container in containers(pod):
+        if container["name"] == "tritonwatch":
+            assert_hardened(container)
+
+
 def assert_hardened(container: dict) -> None:
     security = container["securityContext"]
     assert security["runAsNonRoot"] is True
     assert security["readOnlyRootFilesystem"] is True
     assert security["allowPrivilegeEscalation"] is False
     assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["resources"]["limits"]["memory"]
     # What needs Triton would keep the pod from ever starting.
     assert container["startupProbe"]["httpGet"]["path"] == "/-/healthy"
@@ -182,7 +190,8 @@ class TestKubernetes:
         pod = deployment["spec"]["template"]["spec"]
         [sidecar] = pod["initContainers"]
         assert sidecar["restartPolicy"] == "Always"
-        assert_hardened(sidecar)
+        assert sidecar["name"] == "tritonwatch"
+        assert_hardened_pod(pod)
 
     def test_policies_select_the_pods_of_the_deployment(self) -> None:
         found = [
@@ -221,8 +230,9 @@ class TestHelm:
         assert ("Deployment" in kinds) == (values.get("mode") != "sidecar")
         for document in found:
             if document["kind"] == "Deployment":
-                for container in containers(document["spec"]["template"]["spec"]):
-                    assert_hardened(container)
+                pod = document["spec"]["template"]["spec"]
+                assert [c["name"] for c in containers(pod)] == ["tritonwatch"]
+                assert_hardened_pod(pod)
 
     @pytest.mark.parametrize(
         ("values", "host"),

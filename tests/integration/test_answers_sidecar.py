@@ -144,8 +144,10 @@ def test_answers_are_watched_beside_everything_else(sidecar, triton) -> None:
     assert alarmed.value("triton_spc_statistic", chart="cusum") < 0
     port = tap_port(sidecar)
     body = json.dumps({"signal": "accuracy", "chart": "cusum"}).encode()
-    assert post(port, "/api/v1/spc/acknowledge", body) == (200, b"1 alarms ended\n")
-    assert post(port, "/api/v1/spc/acknowledge", b"{}")[0] == 400
+    kind = {"content_type": "application/json"}
+    path = "/api/v1/spc/acknowledge"
+    assert post(port, path, body, **kind) == (200, b"1 alarms ended\n")
+    assert post(port, path, b"{}", **kind)[0] == 400
     again = sidecar.wait(
         lambda page: page.value("triton_spc_alarms_total", chart="cusum") == 2, 20
     )

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 BODY = json.dumps(
     {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}
 )
+ACKNOWLEDGEMENT = json.dumps({"signal": "up"})
+RUN = json.dumps({"run": "r", "kind": "load", "profile": "p", "phase": "p"})
+CAPACITY = json.dumps(
+    {"model": "m", "slo": "s", "requests_per_second": 2, "low": 1, "high": 3}
+)
 # "no-cors" is how a page sends what it may not read the answer to.
 ATTEMPT = """async ([url, body]) => {
     try {
@@ -64,7 +69,11 @@ def browser(require_commands):
 def watched(settings, start_sidecar):
     with FakeTriton([FakeModel("m")]) as fake:
         signal = {"name": "up", "metric": "triton_up", "every_seconds": 1}
-        more = [{"kind": "mirror"}, {"kind": "spc", "signals": [signal]}]
+        more = [
+            {"kind": "mirror"},
+            {"kind": "runs"},
+            {"kind": "spc", "signals": [signal]},
+        ]
         config = settings(fake)
         config["collectors"] += more
         tap = free_port()
@@ -80,19 +89,24 @@ def test_a_page_of_another_site_can_send_nothing(site, browser, watched) -> None
     sidecar, tap = watched
     page = browser.new_page()
     page.goto(f"http://127.0.0.1:{site}/")
-    attempts = [
-        f"http://127.0.0.1:{tap}/v2/models/m/infer",
-        f"http://127.0.0.1:{tap}/api/v1/spc/acknowledge",
-        f"http://127.0.0.1:{sidecar.port}/-/reload",
-    ]
-    for url in attempts:
-        assert page.evaluate(ATTEMPT, [url, BODY]) == "sent"
+    attempts = {
+        f"http://127.0.0.1:{tap}/v2/models/m/infer": BODY,
+        f"http://127.0.0.1:{tap}/api/v1/spc/acknowledge": ACKNOWLEDGEMENT,
+        f"http://127.0.0.1:{tap}/v1/runs": RUN,
+        f"http://127.0.0.1:{tap}/v1/capacity": CAPACITY,
+        f"http://evil.example:{tap}/v1/runs": RUN,
+        f"http://127.0.0.1:{sidecar.port}/-/reload": BODY,
+    }
+    for url, body in attempts.items():
+        assert page.evaluate(ATTEMPT, [url, body]) == "sent"
     text = sidecar.get("/metrics").body.decode()
-    assert 'admission_refused_total{listener="tap",reason="cross_site"} 2' in text
+    assert 'admission_refused_total{listener="tap",reason="cross_site"} 5' in text
     assert 'admission_refused_total{listener="web",reason="cross_site"} 1' in text
     assert 'tap_requests_total{outcome="accepted"' not in text
     assert "event=reloaded" not in sidecar.log
     assert "spc_acknowledged" not in sidecar.log
+    assert "triton_run_info{" not in text
+    assert "triton_capacity_requests_per_second{" not in text
 
 
 def test_a_name_that_was_rebound_reads_nothing(browser, watched) -> None:

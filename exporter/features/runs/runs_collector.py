@@ -157,7 +157,7 @@ class RunsCollector:
             keep(notice, request.sender)
             return _TAKEN
 
-        return TapRoute(path, SOURCE, _MAX_BODY_BYTES, answer, _TAKEN)
+        return TapRoute(path, SOURCE, _MAX_BODY_BYTES, answer, _TAKEN, control=True)
 
 
 def _told(error: ValidationError) -> str:

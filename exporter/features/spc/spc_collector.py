@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from http import HTTPStatus
@@ -17,6 +16,7 @@ from exporter.features.spc.signal_monitor import Plan, Signal
 from exporter.features.spc.signal_reading import Reader
 from exporter.samples import Sample
 from exporter.system import state_file
+from exporter.taps import foreign_json
 from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
 
 if TYPE_CHECKING:
@@ -90,7 +90,16 @@ class SpcCollector:
         if not self._watched:
             return ()
         busy = refusal("timeout", HTTPStatus.SERVICE_UNAVAILABLE, "busy; try again")
-        return (TapRoute(ACKNOWLEDGE, "spc", _MAX_BODY_BYTES, self._acknowledge, busy),)
+        return (
+            TapRoute(
+                ACKNOWLEDGE,
+                "spc",
+                _MAX_BODY_BYTES,
+                self._acknowledge,
+                busy,
+                control=True,
+            ),
+        )
 
     def _look(self, watched: _Watched, exposed: list[AnySample], now: float) -> None:
         settings = watched.settings
@@ -117,10 +126,10 @@ class SpcCollector:
     def _acknowledge(self, request: TapRequest) -> TapAnswer:
         """Handle `{"signal": NAME}`, with "chart": KIND for one, "relearn": true to restart."""
         try:
-            asked = json.loads(request.body)
+            asked = foreign_json.parse(request.body, _MAX_BODY_BYTES)
             name = asked["signal"]
             kind, relearn = asked.get("chart"), asked.get("relearn", False) is True
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             wanted = 'want {"signal": NAME}, "chart" and "relearn" if you like'
             return refusal("malformed", HTTPStatus.BAD_REQUEST, wanted)
         with self._lock:

@@ -8,6 +8,7 @@ sender that breaks the format once cannot be trusted with the rest.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -191,7 +192,8 @@ def _marks(events: Iterable[tuple[str, int]]) -> Marks:
         if not 0 <= ns <= LATEST_NS:
             raise ValueError(f"a time of {len(str(ns))} digits is out of range")
         if name in KNOWN:
-            marks.add(name, ns)
+            # One name for all, and not one for each span that waits.
+            marks.add(sys.intern(name), ns)
     return marks
 
 

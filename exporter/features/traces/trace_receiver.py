@@ -60,7 +60,7 @@ class TraceReceiver:
         self._max_body_bytes = max_body_bytes
         self._clock = clock
         self._forwarder = forwarder
-        self._joiner = SpanJoiner()
+        self._joiner = SpanJoiner(is_known=sink.is_known)
         self._lock = threading.Lock()
         self._warned_at: float | None = None
 

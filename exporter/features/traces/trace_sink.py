@@ -151,6 +151,10 @@ class TraceSink:
         with self._lock:
             return self._outcomes[source][outcome]
 
+    def is_known(self, key: ModelKey) -> bool:
+        """Return whether the server holds this model version now."""
+        return key in self._known()
+
     def add(self, source: str, traces: Iterable[RequestTrace], now: float) -> None:
         """Count a batch of traces; `now` is monotonic seconds."""
         batches: dict[ModelKey, list[RequestTrace]] = {}

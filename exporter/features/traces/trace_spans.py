@@ -11,7 +11,8 @@ They usually come together, but a batch may end between two of them and a collec
 between may reorder them. The span of a model that streams comes when it has taken the
 request, and the network's with the last response. What waits for its other part waits a
 limited time in a buffer of limited size; what leaves it unfinished is measured as far as
-it goes.
+it goes. Models that the server does not hold have a small buffer of their own and a short
+time, so that spans of invented names never displace those of a stream.
 
 A child waits for the client's request of its trace too: where that is one of ours, so is
 the child, whatever id it has itself.
@@ -19,6 +20,7 @@ the child, whatever id it has itself.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
@@ -28,7 +30,9 @@ from exporter.features.traces.trace_marks import Marks
 from exporter.features.traces.traced_request import Identity, RequestTrace, measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from exporter.access.inventory import ModelKey
 
 V = TypeVar("V")
 Part = Literal["network", "model", "compute"]
@@ -37,9 +41,14 @@ JOIN_SECONDS: Final = 15.0
 """Triton sends every 5 s; two parts that end together are at most two batches apart."""
 ANSWER_SECONDS: Final = 900.0
 """A streamed answer may take so long, and its network span comes at its end."""
-MAX_WAITING_BYTES: Final = 32 << 20
-"""Limit of requests that wait; parts without a request may take half as much."""
-_ENTRY_BYTES: Final = 500
+MAX_WAITING_BYTES: Final = 8 << 20
+"""Limit of requests that wait; everything else together takes less than as much. Python
+returns little of it to the kernel afterwards, so it is small: 4,500 requests with short
+names."""
+_ENTRY_BYTES: Final = 450
+"""Measured size of a request that waits, or a part of one, without its names and marks."""
+_NOTE_BYTES: Final = 300
+"""Measured size of an entry that only notes an id."""
 _TYPICAL_BYTES: Final = 500
 """Typical size of a request's marks; its parts add theirs."""
 
@@ -63,6 +72,8 @@ class _Request:
     has_network: bool = False
     has_compute: bool = False
     has_children: bool = False
+    is_known: bool = True
+    """True if the server holds its model."""
 
     @property
     def complete(self) -> bool:
@@ -98,6 +109,14 @@ class _Buffer(Generic[V]):
         self._held[key] = now, size, value
         self._bytes += size
 
+    def resize(self, key: str, size: int) -> None:
+        """Note that the value of `key` now takes about `size` bytes; it waits no longer."""
+        held = self._held.get(key)
+        if held is not None:
+            since, before, value = held
+            self._held[key] = since, size, value
+            self._bytes += size - before
+
     def get(self, key: str) -> V | None:
         """The value of `key`, which stays."""
         held = self._held.get(key)
@@ -123,22 +142,30 @@ class _Buffer(Generic[V]):
 
 
 class SpanJoiner:
-    """Buffers spans until their request is whole. Not thread-safe."""
+    """Buffers spans until their request is whole. Not thread-safe.
+
+    `is_known` returns whether the server holds a model version.
+    """
 
     def __init__(
         self,
         *,
+        is_known: Callable[[ModelKey], bool] = lambda _: True,
         join_seconds: float = JOIN_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
         max_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        # Requests that wait for the network's span, or for their client's request; and
-        # those that were answered and wait for a span that ended before.
+        self._is_known = is_known
+        # Requests that wait for the network's span, or for their client's request; those
+        # that were answered and wait for a span that ended before; those to models that
+        # the server does not hold.
         self._requests = _Buffer[_Request](answer_seconds, max_bytes)
         self._answered = _Buffer[_Request](join_seconds, max_bytes // 4)
+        self._unknown = _Buffer[_Request](join_seconds, max_bytes // 8)
+        self._stores = (self._requests, self._answered, self._unknown)
         self._by_network: dict[str, str] = {}
         # Parts whose request has not come: by the span id the request must name.
-        self._networks = _Buffer[Marks](join_seconds, max_bytes // 4)
+        self._networks = _Buffer[Marks](join_seconds, max_bytes // 8)
         self._computes = _Buffer[Marks](join_seconds, max_bytes // 4)
         self._parents = _Buffer[bool](answer_seconds, max_bytes // 16)
         # Traces of our own requests, with their ids.
@@ -149,7 +176,7 @@ class SpanJoiner:
     @property
     def waiting(self) -> int:
         """Spans in the buffer."""
-        requests = len(self._requests) + len(self._answered)
+        requests = sum(map(len, self._stores))
         return requests + len(self._networks) + len(self._computes)
 
     def add(self, spans: Iterable[Span], now: float) -> Joined:
@@ -185,15 +212,14 @@ class SpanJoiner:
                 continue
             roots.add(whose.trace_id)
             if whose.request_id.startswith(REQUEST_ID_PREFIX):
-                self._own.put(whose.trace_id, whose.request_id, _size(span), now)
+                size = _NOTE_BYTES + _size_of_texts(whose.trace_id, whose.request_id)
+                self._own.put(whose.trace_id, whose.request_id, size, now)
         return roots
 
     def _awaited_children(self, roots: Iterable[str]) -> list[_Request]:
         """Children that waited for these client's requests alone."""
         found = [
-            self._requests.pop(key)
-            for root in roots
-            for key in self._children.pop(root, ())
+            self._pop(key) for root in roots for key in self._children.pop(root, ())
         ]
         return [request for request in found if request is not None]
 
@@ -211,6 +237,8 @@ class SpanJoiner:
             return None
         request.marks.update(span.marks)
         request.has_compute = True
+        for store in self._stores:
+            store.resize(span.parent_id, _size_of(span.parent_id, request))
         return request
 
     def _network(self, span: Span, now: float) -> _Request | None:
@@ -221,15 +249,16 @@ class SpanJoiner:
         elif not request.has_network:
             request.marks.update(span.marks)
             request.has_network = True
-            self._requests.pop(key)
-            self._answered.put(key, request, _size_of(request), now)
+            self._pop(key)
+            self._put(key, request, now)
         return request
 
     def _model(self, span: Span, now: float) -> _Request | None:
         identity = span.identity
         if identity is None or self._held(span.span_id) is not None:
             return None
-        request = _Request(identity, span.parent_id, Marks())
+        is_known = self._is_known((identity.model, identity.version))
+        request = _Request(identity, span.parent_id, Marks(), is_known=is_known)
         request.marks.update(span.marks)
         compute = self._computes.pop(span.span_id)
         if compute is not None:
@@ -244,12 +273,22 @@ class SpanJoiner:
                 request.marks.update(network)
                 request.has_network = True
             self._by_network[span.parent_id] = span.span_id
-        held = self._answered if request.has_network else self._requests
-        held.put(span.span_id, request, _size_of(request), now)
+        self._put(span.span_id, request, now)
         return request
 
+    def _put(self, key: str, request: _Request, now: float) -> None:
+        store = self._answered if request.has_network else self._requests
+        if not request.is_known:
+            store = self._unknown
+        store.put(key, request, _size_of(key, request), now)
+
+    def _pop(self, key: str) -> _Request | None:
+        found = [store.pop(key) for store in self._stores]
+        return next(filter(None, found), None)
+
     def _held(self, key: str) -> _Request | None:
-        return self._requests.get(key) or self._answered.get(key)
+        found = (store.get(key) for store in self._stores)
+        return next(filter(None, found), None)
 
     def _announce(self, parent_id: str, now: float) -> None:
         """A child came: its parent needs no compute of its own to be complete."""
@@ -257,7 +296,8 @@ class SpanJoiner:
         if parent is not None:
             parent.has_children = True
         else:
-            self._parents.put(parent_id, True, _ENTRY_BYTES, now)
+            size = _NOTE_BYTES + _size_of_texts(parent_id)
+            self._parents.put(parent_id, True, size, now)
 
     def _key(self, span: Span) -> str:
         """Return the key of the request that the span is a part of."""
@@ -269,8 +309,7 @@ class SpanJoiner:
 
     def _remove(self, span: Span, request: _Request) -> None:
         key = self._key(span)
-        self._requests.pop(key)
-        self._answered.pop(key)
+        self._pop(key)
         self._forget_network(key, request)
 
     def _forget_network(self, key: str, request: _Request) -> None:
@@ -285,12 +324,23 @@ class SpanJoiner:
 
     def _overdue(self, now: float) -> list[_Request]:
         late: list[_Request] = []
-        for held in (self._requests, self._answered):
-            for key, request in held.overdue(now):
+        for store in self._stores:
+            for key, request in store.overdue(now):
+                if self._was_loaded(request):
+                    self._put(key, request, now)
+                    continue
                 self._forget_network(key, request)
                 self._forget_child(key, request)
                 late.append(request)
         return late
+
+    def _was_loaded(self, request: _Request) -> bool:
+        """Return whether the server holds this model now, and did not when it came."""
+        whose = request.identity
+        if request.is_known or not self._is_known((whose.model, whose.version)):
+            return False
+        request.is_known = True
+        return True
 
     def _attributed(self, requests: list[_Request]) -> list[_Request]:
         """The same, children of our requests with the ids of these."""
@@ -314,20 +364,28 @@ class SpanJoiner:
 
 
 def _size(span: Span) -> int:
-    """About how many bytes a span takes while it waits."""
-    return _bytes(span.marks, span.identity)
+    """About how many bytes a part takes while it waits for its request."""
+    return (
+        _ENTRY_BYTES
+        + max(span.marks.size_bytes, _TYPICAL_BYTES)
+        + _size_of_texts(span.span_id, span.parent_id)
+    )
 
 
-def _size_of(request: _Request) -> int:
-    return _bytes(request.marks, request.identity)
+def _size_of(key: str, request: _Request) -> int:
+    """About how many bytes a request takes while it waits, with what leads to it."""
+    whose = request.identity
+    texts = (key, request.network_id, whose.model, whose.request_id, whose.trace_id)
+    return (
+        _ENTRY_BYTES
+        + _NOTE_BYTES
+        + max(request.marks.size_bytes, _TYPICAL_BYTES)
+        + _size_of_texts(*texts)
+    )
 
 
-def _bytes(marks: Marks, identity: Identity | None) -> int:
-    size = _ENTRY_BYTES + max(marks.size_bytes, _TYPICAL_BYTES)
-    if identity is not None:
-        # A character takes up to four bytes.
-        size += 4 * (len(identity.model) + len(identity.request_id))
-    return size
+def _size_of_texts(*texts: str) -> int:
+    return sum(map(sys.getsizeof, texts))
 
 
 def _measured(requests: Iterable[_Request]) -> Iterator[RequestTrace]:

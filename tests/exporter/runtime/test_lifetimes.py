@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import queue
 import threading
 import time
 import weakref
+from itertools import count
 
 import pytest
 
@@ -16,6 +18,7 @@ from exporter.config.configuration import Config
 from exporter.features.traces.traces_collector import TracesSettings
 from exporter.runtime import lifetimes
 from exporter.runtime.health import CollectorRunner
+from exporter.system.memory_budget import MemoryBudget
 
 
 class Recorder:
@@ -214,3 +217,27 @@ async def test_reloads_in_a_row_wait_for_whoever_still_tidies_up(
     await sidecar.stop()
     assert events.index("1 closed") < events.index("4 collected")
     assert "2 collected" not in events
+
+
+async def test_garbage_is_collected_in_a_thread(unused_tcp_port):
+    """A collection takes longer than an answer to a scrape."""
+    threads: queue.Queue[int] = queue.Queue()
+    sidecar = Sidecar(
+        Config.model_validate(
+            {
+                "target": {"grpc": f"localhost:{unused_tcp_port}"},
+                "collectors": [],
+                "probes": [],
+            }
+        )
+    )
+    sidecar.admission.memory = MemoryBudget(
+        None,
+        resident=count(1 << 30, 64 << 20).__next__,
+        collect=lambda: threads.put(threading.get_ident()),
+        clock=count(0, 60).__next__,
+    )
+    sidecar.start()
+    collected_in = await asyncio.to_thread(threads.get, timeout=60)
+    await sidecar.stop()
+    assert collected_in != threading.get_ident()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
+from itertools import count
 
 import pytest
 
-from exporter.system.memory_budget import MemoryBudget, give_back, group_limit
+from exporter.system.memory_budget import MemoryBudget, group_limit
 
 UNLIMITED_V1 = "9223372036854771712\n"
 POD = "kubepods/pod7/container"
@@ -49,12 +51,19 @@ class Process:
     """A process of which `freed` bytes can be given back."""
 
     def __init__(self, limit):
-        self.now = self.trims = self.freed = 0
+        self.now = self.trims = self.freed = self.collections = 0
         self.resident = 1000 << 20
         self.reads = 0
         self.budget = MemoryBudget(
-            limit, resident=self._read, trim=self._trim, clock=lambda: self.now
+            limit,
+            resident=self._read,
+            trim=self._trim,
+            collect=self._collect,
+            clock=lambda: self.now,
         )
+
+    def _collect(self):
+        self.collections += 1
 
     def _read(self):
         self.reads += 1
@@ -114,12 +123,66 @@ class Ring:
         self.itself = self
 
 
-def test_what_is_given_back_includes_garbage_in_cycles():
+@pytest.fixture
+def ring():
+    """Garbage that only the cycle collector finds, which does not run by itself."""
     gc.disable()
     try:
-        gone = weakref.ref(Ring())
-        assert gone() is not None
-        give_back()
-        assert gone() is None
+        yield weakref.ref(Ring())
     finally:
         gc.enable()
+
+
+def test_what_is_given_back_includes_garbage_in_cycles(ring):
+    assert ring() is not None
+    budget = MemoryBudget(None, resident=count(1 << 30, 64 << 20).__next__)
+    budget.tidy()
+    assert ring() is not None, "not yet due"
+    budget = MemoryBudget(
+        None, resident=count(1 << 30, 64 << 20).__next__, clock=count(0, 60).__next__
+    )
+    budget.tidy()
+    assert ring() is None
+
+
+def test_a_request_that_finds_too_much_in_use_collects_no_garbage(ring):
+    budget = MemoryBudget(1, resident=lambda: 2, clock=count(0, 60).__next__)
+    assert budget.exceeded
+    assert ring() is not None
+
+
+def test_requests_that_are_refused_do_not_delay_the_collection_of_garbage():
+    process = Process(900 << 20)
+    process.resident += 64 << 20
+    for tick in range(1, 400):
+        process.now = tick / 10
+        assert process.budget.exceeded
+        if not tick % 20:
+            process.budget.tidy()
+    assert process.collections == 2
+
+
+def test_nothing_waits_while_garbage_is_collected():
+    collecting, finish = threading.Event(), threading.Event()
+
+    def collect():
+        collecting.set()
+        assert finish.wait(60)
+
+    budget = MemoryBudget(
+        1 << 40,
+        resident=count(1 << 30, 64 << 20).__next__,
+        collect=collect,
+        clock=count(0, 60).__next__,
+    )
+    tidying = threading.Thread(target=budget.tidy)
+    tidying.start()
+    assert collecting.wait(60)
+    asking = threading.Thread(target=lambda: budget.exceeded)
+    asking.start()
+    asking.join(60)
+    was_answered = not asking.is_alive()
+    finish.set()
+    tidying.join(60)
+    asking.join(60)
+    assert was_answered

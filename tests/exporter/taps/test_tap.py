@@ -26,7 +26,7 @@ from waiting import wait_until
 from exporter.features.traces.trace_forward import Forwarder
 from exporter.features.traces.trace_receiver import TraceReceiver
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
-from exporter.network.admission import Admission
+from exporter.network.admission import CONNECTIONS, Admission
 from exporter.taps.tap import Tap
 from exporter.taps.tap_route import TapAnswer, TapRequest, TapRoute
 
@@ -266,6 +266,8 @@ def test_half_sent_bodies_keep_no_sender_out(served):
     with tried(half_sent_bodies, Target(NOWHERE, tap=served.address)):
         for _ in range(30):
             assert served.post(JSON)[0] == HTTPStatus.OK
+    # Each beyond the limit ended the slowest of those before.
+    assert served.admission.tap.refused["crowded"] >= CONNECTIONS["tap"]
 
 
 def test_bodies_of_one_address_leave_room_for_those_of_another(served):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import statistics
+import time
 from typing import TYPE_CHECKING, Any
 
 import bcrypt
@@ -41,21 +44,29 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"page", "more_body": False})
 
 
+def guard(folder: Path, web: dict[str, Any]) -> Guard:
+    file = folder / "web.yaml"
+    file.write_text(yaml.safe_dump(web))
+    return Guard(page, WebConfigFile(file), Entrance("web", 8, ParseSlot()))
+
+
 async def answered(
     folder: Path, web: dict[str, Any], *authorization: bytes
 ) -> list[dict[str, Any]]:
-    file = folder / "web.yaml"
-    file.write_text(yaml.safe_dump(web))
+    return await asked(guard(folder, web), "127.0.0.1", *authorization)
+
+
+async def asked(
+    application: Guard, address: str, *authorization: bytes
+) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
     headers = [(b"accept", b"*/*"), *((b"authorization", a) for a in authorization)]
-    scope = {"type": "http", "headers": headers, "client": ("127.0.0.1", 1)}
-    await Guard(page, WebConfigFile(file), Entrance("web", 8, ParseSlot()))(
-        scope, None, send
-    )
+    scope = {"type": "http", "headers": headers, "client": (address, 1)}
+    await application(scope, None, send)
     return sent
 
 
@@ -108,3 +119,81 @@ async def test_configured_headers_replace_their_namesakes_and_no_others(
         "body": b"page",
         "more_body": False,
     }
+
+
+def guesses(application: Guard, address: str, number: int) -> list[asyncio.Task[Any]]:
+    """Send wrong passwords from one address, all at once."""
+    headers = [
+        b"Basic " + encoded(f"user:{address}-{n}".encode()) for n in range(number)
+    ]
+    return [
+        asyncio.create_task(asked(application, address, header)) for header in headers
+    ]
+
+
+def users(cost: int) -> dict[str, Any]:
+    hashed = bcrypt.hashpw(PASSWORD, bcrypt.gensalt(cost)).decode()
+    return {"basic_auth_users": {"user": hashed}}
+
+
+@pytest.mark.parametrize(("cost", "rounds"), [(5, 20), (10, 2)])
+async def test_a_flood_of_wrong_passwords_takes_half_of_one_core(
+    tmp_path: Path, cost: int, rounds: int
+) -> None:
+    application = guard(tmp_path, users(cost))
+    wall, cpu = time.monotonic(), time.process_time()
+    for each in range(rounds):
+        flood = guesses(application, f"10.0.0.{each}", 8)
+        answers = await asyncio.gather(*flood)
+        assert {start["status"] for start, _ in answers} == {401}
+    share = (time.process_time() - cpu) / (time.monotonic() - wall)
+    assert share < 0.7
+
+
+async def test_passwords_of_many_addresses_keep_no_other_address_out(
+    tmp_path: Path,
+) -> None:
+    """The next password is that of the address that has waited longest for its turn."""
+    application = guard(tmp_path, users(8))
+    flood = [
+        guess for n in range(12) for guess in guesses(application, f"10.0.0.{n}", 10)
+    ]
+    await asyncio.sleep(0)
+    start, _ = await asked(application, "10.0.1.1", b"Basic " + GOOD)
+    assert start["status"] == 200
+    assert sum(not guess.done() for guess in flood) > 40, "others still wait"
+    answers = [start["status"] for start, _ in await asyncio.gather(*flood)]
+    assert set(answers) == {401, 503}
+
+
+async def test_a_client_that_gives_up_leaves_its_turn_to_the_next(
+    tmp_path: Path,
+) -> None:
+    application = guard(tmp_path, users(6))
+    flood = guesses(application, "10.0.0.1", 8)
+    await asyncio.sleep(0)
+    for guess in flood:
+        guess.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+    start, _ = await asked(application, "10.0.0.1", b"Basic " + GOOD)
+    assert start["status"] == 200
+
+
+async def test_an_unknown_user_takes_as_long_as_a_known_one(tmp_path: Path) -> None:
+    cheap, dear = (bcrypt.hashpw(PASSWORD, bcrypt.gensalt(n)).decode() for n in (6, 9))
+    web = {"basic_auth_users": {"cheap": cheap, "dear": dear}}
+    application = guard(tmp_path, web)
+
+    async def seconds(user: str, number: int) -> float:
+        header = b"Basic " + encoded(f"{user}:wrong-{number}".encode())
+        before = time.process_time()
+        start, _ = await asked(application, "127.0.0.1", header)
+        assert start["status"] == 401
+        return time.process_time() - before
+
+    medians = {
+        user: statistics.median([await seconds(user, number) for number in range(15)])
+        for user in ("cheap", "dear", "nobody")
+    }
+    assert 0.7 < medians["nobody"] / medians["dear"] < 1.4
+    assert 0.7 < medians["cheap"] / medians["dear"] < 1.4

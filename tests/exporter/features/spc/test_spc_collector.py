@@ -243,7 +243,15 @@ class TestAcknowledging:
 
     @pytest.mark.parametrize(
         ("body", "status"),
-        [(b"", 400), (b"[]", 400), (b"{}", 400), ({"signal": "other"}, 404)],
+        [
+            (b"", 400),
+            (b"[]", 400),
+            (b"{}", 400),
+            (b"[" * 4_000, 400),
+            # Deeper than any request, so refused by a scan and not parsed.
+            (b'{"signal": "score", "x": ' + b"[" * 99 + b"]" * 99 + b"}", 400),
+            ({"signal": "other"}, 404),
+        ],
     )
     def test_what_is_no_such_request_is_refused(self, body, status) -> None:
         assert Scene(signal()).post(body).status == status

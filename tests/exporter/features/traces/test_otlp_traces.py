@@ -113,7 +113,7 @@ def test_the_buffer_is_bounded_whatever_comes():
                 part, f"{part}{number}", f"up{part}{number}", span.marks, span.identity
             )
             joiner.add([other], 0.0)
-    assert 100 <= joiner.waiting <= 300
+    assert 50 <= joiner.waiting <= 150
 
 
 def edited(change):
@@ -273,4 +273,4 @@ def test_spans_that_wait_are_bounded_in_bytes(part):
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 48 << 20
+    assert held < 12 << 20
