@@ -40,7 +40,9 @@ def wider(
     if spec.sequence or any(s.shape is not None for s in settings.values()):
         return None
     best: dict[str, tuple[int, ...]] | None = None
-    most = _bits(_shapes(inputs, 1, 1, batched=spec.max_batch_size > 0), inputs, settings)
+    most = _bits(
+        _shapes(inputs, 1, 1, batched=spec.max_batch_size > 0), inputs, settings
+    )
     for rows, length in _sizes(spec):
         shapes = _shapes(inputs, rows, length, batched=spec.max_batch_size > 0)
         bits = _bits(shapes, inputs, settings)

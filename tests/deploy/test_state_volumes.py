@@ -96,9 +96,7 @@ class TestHelm:
 
     def test_a_file_that_the_values_name_stays(self, tmp_path) -> None:
         mine = {"kind": "statistics", "state_file": str(STATE / "mine.json")}
-        file = self.config(
-            self.rendered({"config": {"collectors": [mine]}}), tmp_path
-        )
+        file = self.config(self.rendered({"config": {"collectors": [mine]}}), tmp_path)
         assert state_file(file) == STATE / "mine.json"
 
     def test_a_claim_keeps_it_over_a_new_pod(self, tmp_path) -> None:
@@ -138,7 +136,8 @@ def test_compose_keeps_it_in_a_named_volume_that_the_image_s_user_can_write() ->
     [source] = [
         source
         for source, target, *options in (
-            volume.split(":") for volume in content["services"]["tritonwatch"]["volumes"]
+            volume.split(":")
+            for volume in content["services"]["tritonwatch"]["volumes"]
         )
         if path.is_relative_to(target) and "ro" not in options
     ]

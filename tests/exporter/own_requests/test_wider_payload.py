@@ -12,7 +12,8 @@ from exporter.triton.model import ModelSpec, TensorSpec
 
 def model(*shapes, datatype="INT32", batch=0, **more):
     inputs = tuple(
-        TensorSpec(name, datatype, shape) for name, shape in zip("abc", shapes, strict=False)
+        TensorSpec(name, datatype, shape)
+        for name, shape in zip("abc", shapes, strict=False)
     )
     return ModelSpec("m", "1", inputs, (), max_batch_size=batch, **more)
 
@@ -87,4 +88,7 @@ def test_inputs_that_have_many_values_already_stay():
 
 def test_the_request_stays_small():
     spec = model((-1, 400), (-1, 400), batch=64)
-    assert wider(spec, {"a": InputSettings(values=(1,)), "b": InputSettings(values=(0,))}) is None
+    assert (
+        wider(spec, {"a": InputSettings(values=(1,)), "b": InputSettings(values=(0,))})
+        is None
+    )
