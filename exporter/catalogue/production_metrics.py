@@ -11,7 +11,11 @@ from exporter.samples import MetricSpec
 REQUESTS: Final = MetricSpec(
     "triton_requests_total",
     "Production requests by outcome (success, failure) since this process first saw"
-    " the model; own probes are taken out.",
+    " the model; own probes are taken out. Still includes inference requests of other"
+    " watchers (blackbox_exporter, Kubernetes probes, a sidecar not listed in `watchers`)"
+    " and calls that Python models make for our probes, unless they are learnt"
+    " (`learn_calls`). Failures that Triton counts as successes, such as a Python model's"
+    " TritonError, are in outcome success.",
     (*_MODEL, "outcome"),
 )
 CLIENT_REQUESTS: Final = MetricSpec(
