@@ -22,8 +22,9 @@ CLIENT_REQUESTS: Final = MetricSpec(
     "triton_client_requests_total",
     "Requests by the outcome that their clients saw (success, failure, abandoned: the"
     " client left before the answer) and by source: access_log (of nginx or Envoy; every"
-    " request through the proxy) or mirror (answers that a logger sends, of those read;"
-    " only of models of which it sent an error); own requests are left out where they"
+    " request through the proxy) or mirror (answers that a logger sends as CloudEvents, of"
+    " those read; only of models of which it sent an error; requests that a proxy mirrors"
+    " have no answer); own requests are left out where they"
     " name themselves. Includes failures that Triton counts as successes, and requests"
     " that it refuses.",
     (*_MODEL, "outcome", "source"),
