@@ -62,7 +62,7 @@ def _now() -> list[Any]:
                 " version) (triton_model_serving<v> == bool 0))"
             ),
             steps=good_below(1, 1),
-            alerts=["TritonReadinessLie"],
+            alerts=["TritonReadinessLie", "TritonModelServingUnproven"],
         ),
         number(
             "Requests",

@@ -11,15 +11,20 @@ from exporter.samples import MetricSpec
 REQUESTS: Final = MetricSpec(
     "triton_requests_total",
     "Production requests by outcome (success, failure) since this process first saw"
-    " the model; own probes are taken out.",
+    " the model; own probes are taken out. Still includes inference requests of other"
+    " watchers (blackbox_exporter, Kubernetes probes, a sidecar not listed in `watchers`)"
+    " and calls that Python models make for our probes, unless they are learnt"
+    " (`learn_calls`). Failures that Triton counts as successes, such as a Python model's"
+    " TritonError, are in outcome success.",
     (*_MODEL, "outcome"),
 )
 CLIENT_REQUESTS: Final = MetricSpec(
     "triton_client_requests_total",
     "Requests by the outcome that their clients saw (success, failure, abandoned: the"
     " client left before the answer) and by source: access_log (of nginx or Envoy; every"
-    " request through the proxy) or mirror (answers that a logger sends, of those read;"
-    " only of models of which it sent an error); own requests are left out where they"
+    " request through the proxy) or mirror (answers that a logger sends as CloudEvents, of"
+    " those read; only of models of which it sent an error; requests that a proxy mirrors"
+    " have no answer); own requests are left out where they"
     " name themselves. Includes failures that Triton counts as successes, and requests"
     " that it refuses.",
     (*_MODEL, "outcome", "source"),

@@ -150,10 +150,22 @@ async def _serve(
         for listener in listeners:
             address = host_port(*listener.getsockname()[:2])
             log.info("serving", address=address, triton=config.target.grpc)
+        _report_lost_by_restarts(config)
         await server.serve(sockets=listeners)
     finally:
         await sidecar.stop()
         log.info("stopped")
+
+
+def _report_lost_by_restarts(config: Config) -> None:
+    for collector in config.all_collectors():
+        if collector.kind == "statistics" and collector.state_file is None:
+            log.info(
+                "restarts_lose_requests",
+                reason="requests that Triton serves while tritonwatch restarts, and in the "
+                "last seconds before a kill, are not counted: the collector statistics "
+                "has no state_file",
+            )
 
 
 def _guarded(

@@ -14,7 +14,7 @@ from exporter.settings import Settings
 from exporter.triton.tensors import FLOATS, MAX_RANK, array_dtype, shown_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from exporter.triton.model import Array, ModelSpec, TensorSpec
 
@@ -95,7 +95,7 @@ def make_payload(
         )
     payload = Payload({}, {})
     left, left_bytes = MAX_ELEMENTS, MAX_BYTES
-    for tensor in _chosen(spec, overrides):
+    for tensor in chosen_inputs(spec, overrides):
         override = overrides.get(tensor.name)
         most = min(left, left_bytes // _element_bytes(tensor.datatype))
         array = _array(tensor, override or InputSettings(), rng, most)
@@ -106,10 +106,10 @@ def make_payload(
     return payload
 
 
-def _chosen(
-    spec: ModelSpec, overrides: dict[str, InputSettings]
+def chosen_inputs(
+    spec: ModelSpec, overrides: Mapping[str, InputSettings]
 ) -> Sequence[TensorSpec]:
-    """The inputs that are sent."""
+    """Return the inputs that are sent."""
     named = overrides.keys()
     chosen = [
         tensor

@@ -1,13 +1,16 @@
 """Only the sidecar asks: whatever the models do with its requests, production is zero.
 
-On the real Triton, with one model of every kind of `model_kinds`. What cannot be known is
-in triton_unattributed_requests_total, and nowhere else.
+On the real Triton, with one model of every kind of `model_kinds`: counters, events of an
+objective and joules. What cannot be known is in triton_unattributed_requests_total, and
+nowhere else. Latency quantiles and the histogram of durations come from traces and are left
+out: with one request in 20 traced, Triton 2.51 crashed after 361 traced ones of these models
+(server#7795). tests/integration/traces has them, for the models that it traces.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -33,7 +36,18 @@ PRODUCTION = (
     "triton_model_queue_seconds_total",
     "triton_model_request_seconds_total",
     "triton_model_compute_seconds_total",
+    "triton_tokens_total",
+    "triton_model_energy_joules_total",
+    "triton_model_cost_total",
+    "triton_model_carbon_grams_total",
 )
+SLOS = [{"kind": "availability", "name": "answers", "objective_ratio": 0.999}]
+POWER = {
+    "interval_seconds": 1,
+    "window_seconds": 2,
+    "sources": [{"kind": "model", "idle_watts": 20, "full_watts": 80}],
+}
+COST = {"machine_hour_price": 1, "electricity_price_per_kwh": 0.3}
 UNATTRIBUTED = "triton_unattributed_requests_total"
 AS_SUCCESS = "triton_failures_booked_as_success_total"
 
@@ -54,9 +68,10 @@ def server(tmp_path_factory, triton_environment):
 @pytest.fixture(scope="module")
 def sidecar(server, settings, sidecar_process, tmp_path_factory):
     """A sidecar that has probed every model."""
-    config = settings(server, probe=PROBE)
+    folder = tmp_path_factory.mktemp("sidecar")
+    config = settings(server, probe=PROBE, slos=SLOS, power=POWER, cost=COST)
     config["collectors"][1]["learn_calls"] = True
-    sidecar = sidecar_process(config, tmp_path_factory.mktemp("sidecar"))
+    sidecar = sidecar_process(config, folder)
     try:
         sidecar.wait_listening()
 
@@ -88,6 +103,22 @@ def test_what_the_sidecar_asks_is_no_production(observed, kind):
         assert not shown
         # The series are there: nothing is zero for being absent.
         assert page.values("triton_requests_total", model=kind) == [0.0, 0.0]
+
+
+def test_objectives_have_no_event_and_all_energy_is_accounted_for_elsewhere(observed):
+    for page in observed:
+        for objective in SLOS:
+            events = page.values("triton_slo_events_total", slo=objective["name"])
+            assert not any(events)
+        ours = page.sum(
+            "triton_unattributed_energy_joules_total", reason="own_requests"
+        )
+        assert ours > 0
+        accounted = ours + page.sum("triton_idle_energy_joules_total")
+        others = page.sum("triton_unattributed_energy_joules_total") - ours
+        measured = page.sum("triton_host_energy_joules_total")
+        assert accounted + others == pytest.approx(measured, abs=1e-4, rel=1e-9)
+    assert page.sum("triton_slo_events_total") == 0
 
 
 @pytest.mark.parametrize("kind", ["slow", "sequence", "decoupled", "queue_delays"])
@@ -132,13 +163,58 @@ def test_production_lies_between_what_is_counted_and_what_is_unattributed(
     assert sent / 2 < counted(page) <= sent
 
 
+@pytest.mark.parametrize("kind", ["alone", "sequence", "raises_from_1"])
+def test_what_clients_see_is_what_is_counted_where_nothing_is_undecidable(
+    server, sidecar, observed, kind
+):
+    def counted(page):
+        return Counter(
+            {
+                outcome: page.value(
+                    "triton_requests_total", model=kind, outcome=outcome
+                )
+                for outcome in ("success", "failure")
+            }
+        )
+
+    def unanswered(page):
+        outcomes = ("timeout", "backlog", "unavailable", "late")
+        return sum(
+            page.sum("triton_probe_total", model=kind, outcome=outcome)
+            for outcome in outcomes
+        )
+
+    before = sidecar.settle(3)
+    seen: Counter[str] = Counter()
+    for _ in range(4):
+        seen += send(server, kind, 50)
+        sidecar.settle(2)
+    page = sidecar.settle(8)
+    found = counted(page) - counted(before)
+    # A probe without an answer may have been one of them; on a machine with time for all
+    # its probes there is none.
+    undecidable = unanswered(page) - unanswered(before)
+    for outcome in ("success", "failure"):
+        assert seen[outcome] - undecidable <= found[outcome] <= seen[outcome]
+    assert (seen["failure"] > 0) == (kind == "raises_from_1")
+
+
 def send(server, model, count):
+    """Send requests one after the other; return how many ended how."""
     client = GrpcClient(server.grpc)
+    seen: Counter[str] = Counter()
     for number in range(count):
-        x = {"x": np.array([number], np.float32)}
-        # Some kinds fail; Triton counts every one of them.
-        with contextlib.suppress(ModelError):
-            client.infer(
-                InferRequest(model, "", "client", x, {"x": "FP32"}), timeout_seconds=20
-            )
+        x = {"x": np.array([number % 4], np.float32)}
+        parameters = {}
+        if model == "sequence":
+            ends = {"sequence_start": True, "sequence_end": True}
+            parameters = {"sequence_id": number + 1, **ends}
+        request = InferRequest(model, "", "client", x, {"x": "FP32"}, parameters)
+        try:
+            client.infer(request, timeout_seconds=20)
+        except ModelError:  # Triton counts every one of them
+            seen["failure"] += 1
+        else:
+            seen["success"] += 1
     client.close()
+    return seen

@@ -259,3 +259,88 @@ def test_names_that_may_stand_in_a_path_are_probed_over_http(
         assert probed.attempt() == {"ok"}, name
         protocols = {target.protocol for target in probed.targets}
         assert protocols == ({"grpc"} if name in UNREACHABLE else {"grpc", "http"})
+
+
+BATCHES = "max_batch_size: 8"
+LENGTH_1_ONLY = """
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        x = pb.get_input_tensor_by_name(request, "x").as_numpy()
+        if x.size > 1:
+            raise ValueError(f"want 1 value, found {x.size}")
+        return pb.InferenceResponse([pb.Tensor("y", np.zeros(1, np.float32))])
+"""
+ANY_LENGTH = LENGTH_1_ONLY.replace("x.size > 1", "x.size > 64").replace(
+    "np.zeros(1,", "np.zeros((*x.shape[:-1], 1),"
+)
+
+
+def kill_stubs(server):
+    for pid in server.stub_pids():
+        os.kill(pid, signal.SIGKILL)
+
+
+def cached_model(models, text, code):
+    write_model(models, "cached", text + "\nresponse_cache { enable: true }", code)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        config(datatype="TYPE_BOOL").replace("max_batch_size: 0", BATCHES),
+        config(datatype="TYPE_INT32").replace("max_batch_size: 0", BATCHES),
+        config(datatype="TYPE_INT64", dims="[-1]"),
+    ],
+    ids=["bool rows", "integer rows", "open length"],
+)
+@pytest.mark.parametrize("asked", ["cached", "around"])
+def test_a_dead_stub_behind_a_cache_is_found_where_the_model_takes_larger_inputs(
+    start_triton, tmp_path, probing, caching, text, asked
+) -> None:
+    models = tmp_path / "models"
+    cached_model(models, text, ANY_LENGTH)
+    if asked == "around":
+        lines = text.splitlines()
+        [rows] = [line for line in lines if line.startswith("max_batch_size")]
+        [its_input] = [line for line in lines if line.startswith("input ")]
+        [usual] = [li for li in ensemble_of("").splitlines() if li.startswith("input ")]
+        around = ensemble_of("cached", rows).replace(usual, its_input)
+        write_model(models, "around", around)
+    server = start_triton(models, arguments=caching)
+    probed = probing(server, asked, timeout_seconds=10)
+    while "cached" not in probed.attempt():
+        pass
+    proven = sum(probed.attempt() == {"ok"} for _ in range(12))
+    assert proven >= 9
+    assert probed.serving is True
+    kill_stubs(server)
+    # 256 requests are left at least, of which some are known.
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while probed.serving is not False:
+        assert "bad_output" not in probed.attempt()
+        assert time.monotonic() < deadline
+
+
+def test_a_model_that_refuses_larger_inputs_is_unproven_and_not_failing(
+    start_triton, tmp_path, probing, caching
+) -> None:
+    models = tmp_path / "models"
+    cached_model(models, config(datatype="TYPE_INT32", dims="[-1]"), LENGTH_1_ONLY)
+    server = start_triton(models, arguments=caching)
+    probed = probing(server, "cached", timeout_seconds=10)
+    while "cached" not in probed.attempt():
+        pass
+    found = [probed.attempt() for _ in range(10)]
+    assert set().union(*found) <= {"ok", "cached"}
+    assert probed.serving is not False
+    kill_stubs(server)
+    for _ in range(6):
+        assert probed.attempt() == {"cached"}
+    assert probed.serving is None

@@ -131,6 +131,16 @@ def _queued(action: str) -> str:
 PLAIN: Final = config()
 KINDS: Final[dict[str, tuple[str, str]]] = {
     "good": (PLAIN, GOOD),
+    # Nothing calls these two or passes through them. Our floats are below 1.
+    "alone": (PLAIN, GOOD),
+    "raises_from_1": (
+        PLAIN,
+        answering(
+            "if pb.get_input_tensor_by_name(request, 'x').as_numpy().max() >= 1:",
+            '    raise ValueError("asked to")',
+            "return doubled(request)",
+        ),
+    ),
     "raises": (PLAIN, RAISES),
     **{
         f"answers_{code.lower()}": (

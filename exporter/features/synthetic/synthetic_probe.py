@@ -20,6 +20,7 @@ from exporter.access.probe_base import (
     Verdict,
 )
 from exporter.features.synthetic.backlog import Backlog
+from exporter.features.synthetic.wider_inputs import WiderInputs
 from exporter.own_requests import execution_evidence
 from exporter.own_requests.answer_checks import Check, output_fault
 from exporter.own_requests.execution_evidence import Reading, Watched
@@ -91,12 +92,14 @@ class SyntheticProbe:
         self._rng_lock = threading.Lock()
         self._only_grpc: set[str] = set()
         self._backlogs: dict[Target, Backlog] = {}
+        self._wider = WiderInputs(access.clock)
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model that is not left out, by every protocol it speaks."""
         for known in list(self._backlogs):
             if known.key not in inventory.models:
                 del self._backlogs[known]
+        self._wider.keep(inventory.models)
         protocols: list[Transport] = [
             p
             for p in self._settings.protocols
@@ -176,9 +179,14 @@ class SyntheticProbe:
         before = self._read(watched)
 
         def sent() -> Verdict:
-            return self._sent(
-                target.protocol, spec, override, request_id, headers, watched, before
+            larger = self._wider.inputs(spec, override.inputs)
+            chosen = override
+            if larger is not None:
+                chosen = override.model_copy(update={"inputs": larger})
+            verdict = self._sent(
+                target.protocol, spec, chosen, request_id, headers, watched, before
             )
+            return self._wider.judged(spec, verdict, is_wider=larger is not None)
 
         if not watched.sequences:
             return sent()

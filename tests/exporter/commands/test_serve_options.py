@@ -63,6 +63,19 @@ def test_what_is_said_of_the_log_counts_after_a_reload_too(start):
     wait_until(lambda: "event=reloaded" in sidecar.log, lambda: sidecar.log)
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_the_log_reports_once_that_a_restart_loses_requests(start, tmp_path, is_kept):
+    kept = {"state_file": str(tmp_path / "statistics.json")} if is_kept else {}
+    settings = {"collectors": [{"kind": "statistics"} | kept]}
+    sidecar = start("--web.listen-address=127.0.0.1:0", **settings)
+    sidecar.process.send_signal(1)
+    wait_until(lambda: "event=reloaded" in sidecar.log, lambda: sidecar.log)
+    lines = [line for line in sidecar.log.splitlines() if "state_file" in line]
+    assert ["event=restarts_lose_requests" in line for line in lines] == [True] * (
+        not is_kept
+    )
+
+
 @pytest.mark.parametrize(
     ("option", "problem"),
     [

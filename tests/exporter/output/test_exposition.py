@@ -59,10 +59,26 @@ def test_half_a_surrogate_pair_costs_its_own_character_and_not_the_page(accept):
     assert b"triton_up" in body
 
 
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_an_exemplar_that_is_too_long_costs_only_itself(bad):
+    exemplars = [
+        Exemplar(
+            seconds, 1.7e9, {"request_id": "x" * 500 if place == bad else f"r{place}"}
+        )
+        for place, seconds in enumerate((0.0001, 0.1, 100.0))
+    ]
+    labels = ("m", "1", "grpc", "p")
+    samples = [timed(0.0001, 0.1, 100.0, exemplars=exemplars, labels=labels)]
+    body, _ = exposition.render(samples, accept=OPENMETRICS)
+    found = [place for place in range(3) if f'request_id="r{place}"' in body.decode()]
+    assert found == [place for place in range(3) if place != bad]
+
+
 # Negotiation.
 
 
 NEWER = "application/openmetrics-text;version=2.0.0"
+UNREADABLE_FIRST = "text/html;q=high,application/openmetrics-text;version=1.0.0"
 PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0;q=0.5,"
     "application/openmetrics-text;version=0.0.1;q=0.4,"
@@ -84,6 +100,7 @@ PROMETHEUS = (
         ),
         ("APPLICATION/OpenMetrics-Text ; Q=1.0", "application/openmetrics-text"),
         ("application/openmetrics-text;q=0", "text/plain"),
+        (UNREADABLE_FIRST, "application/openmetrics-text"),
         (
             'application/openmetrics-text; version="1.0.0"',
             "application/openmetrics-text",

@@ -112,7 +112,6 @@ def test_the_program_is_executed_again_once_and_leaves_no_mark():
 
 
 @pytest.mark.skipif(NO_GLIBC, reason="tunables are glibc's")
-@pytest.mark.skipif(NO_GLIBC, reason="tunables are glibc's")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
 def test_a_program_that_glibc_takes_the_variable_from_is_executed_again_once(tmp_path):
     # As with a file capability, where the user is not root: AT_SECURE is set.

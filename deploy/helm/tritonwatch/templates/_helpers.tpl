@@ -18,11 +18,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{/* The configuration file: what `config` says over the default target. */}}
+{{/* The configuration file: what `config` says over the default target, and a state file for the
+statistics in the volume `tritonwatch-state`. */}}
 {{- define "tritonwatch.config" -}}
 {{- $host := eq .Values.mode "sidecar" | ternary "localhost" "triton-0.triton" -}}
 {{- $target := dict "grpc" (printf "%s:8001" $host) "http" (printf "%s:8000" $host) "metrics" (printf "%s:8002" $host) -}}
-{{- toYaml (mergeOverwrite (dict "target" $target) (deepCopy .Values.config)) -}}
+{{- $config := mergeOverwrite (dict "target" $target) (deepCopy .Values.config) -}}
+{{- $statistics := dict "kind" "statistics" "state_file" "/var/lib/tritonwatch/statistics.json" -}}
+{{- $collectors := list -}}
+{{- range $config.collectors -}}
+{{- if eq .kind "statistics" -}}
+{{- $statistics = mergeOverwrite $statistics . -}}
+{{- else -}}
+{{- $collectors = append $collectors . -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $config "collectors" (append $collectors $statistics) -}}
+{{- toYaml $config -}}
 {{- end -}}
 
 {{/* One container. As a native sidecar (an init container that restarts always) it is up before
@@ -64,10 +76,20 @@ Triton and gone after it; its startup must not wait for Triton, or the pod would
     - name: tritonwatch
       mountPath: /etc/tritonwatch
       readOnly: true
+    - name: tritonwatch-state
+      mountPath: /var/lib/tritonwatch
 {{- end -}}
 
 {{- define "tritonwatch.volume" -}}
 - name: tritonwatch
   configMap:
     name: {{ include "tritonwatch.name" . }}
+- name: tritonwatch-state
+  {{- if .Values.state.claim }}
+  persistentVolumeClaim:
+    claimName: {{ .Values.state.claim }}
+  {{- else }}
+  emptyDir:
+    sizeLimit: 256Mi
+  {{- end }}
 {{- end -}}

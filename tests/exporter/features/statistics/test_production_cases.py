@@ -93,6 +93,34 @@ def test_a_reset_is_counted_and_what_came_after_it_too():
     assert production.totals.request_ns == 6 * REQUEST_NS
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_ours_that_a_reset_took_along_cost_production_nothing(size):
+    before, anew, later = Triton(), Triton(), Triton()
+    before.book(Client(0))
+    later.book(Client(0, size))
+    later.book(Client(0, size))
+    lost, production = done(2, size), Production(OwnCounts())
+    production.advance(None, before.statistics(), OwnCounts())
+    # Answered, and gone with the counters before they were booked.
+    production.advance(before.statistics(), anew.statistics(), lost, lost)
+    production.advance(anew.statistics(), later.statistics(), lost, lost)
+    totals = production.totals
+    assert (totals.success, totals.inferences) == (3, 1 + 2 * size)
+    assert totals.executions == 3
+
+
+def test_ours_that_ended_while_the_new_counters_were_read_are_still_looked_for():
+    before, anew, later = Triton(), Triton(), Triton()
+    before.book(Client(0))
+    later.book(Own(0, 0, 0))
+    later.book(Client(0))
+    production = Production(OwnCounts())
+    production.advance(None, before.statistics(), OwnCounts())
+    production.advance(before.statistics(), anew.statistics(), done(3, 1), done(2, 1))
+    production.advance(anew.statistics(), later.statistics(), done(3, 1), done(3, 1))
+    assert production.totals.success == 2
+
+
 NUMBERS = ["inference_count", "execution_count"]
 DURATIONS = ["success", "fail", "queue", *PHASES, "cache_hit", "cache_miss"]
 
