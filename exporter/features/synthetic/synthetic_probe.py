@@ -21,7 +21,7 @@ from exporter.access.probe_base import (
 )
 from exporter.features.synthetic.backlog import Backlog
 from exporter.own_requests import execution_evidence
-from exporter.own_requests.answer_checks import Check, output_fault
+from exporter.own_requests.answer_checks import Check, reply_fault
 from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
@@ -331,7 +331,7 @@ class SyntheticProbe:
         if spec.decoupled and reply.responses == 0:
             # No response at all is a decoupled model's right.
             return Verdict("ok", seconds, request_id)
-        fault = output_fault(spec, reply.outputs, checks)
+        fault = reply_fault(spec, reply, checks)
         if fault:
             return Verdict("bad_output", seconds, request_id, fault[:_SHOWN_CHARACTERS])
         return Verdict("ok", seconds, request_id)
