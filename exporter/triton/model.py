@@ -152,6 +152,9 @@ class InferReply:
     streamed: tuple[tuple[OutputTensor, ...], ...] = ()
     """Outputs of each response of a stream in order, as many of the first as are kept."""
 
+    longest_gap: tuple[float, int] = (0.0, 0)
+    """Seconds from a response to the next at most, and the number of that, from 1 on."""
+
     @property
     def is_cut(self) -> bool:
         """Return whether the outputs of some responses of a stream were not kept."""

@@ -30,13 +30,17 @@ class StreamedReply:
         self._first: float | None = None
         self._last = 0.0
         self._gaps: list[float] = []
+        self._longest = (0.0, 0)
 
     def add(self, outputs: tuple[OutputTensor, ...], now: float) -> None:
         """Add a response with outputs that came at `now`."""
         if self._first is None:
             self._first = now - self._started
-        elif len(self._gaps) < MAX_GAPS:
-            self._gaps.append(now - self._last)
+        else:
+            gap = now - self._last
+            if len(self._gaps) < MAX_GAPS:
+                self._gaps.append(gap)
+            self._longest = max(self._longest, (gap, self._number + 1))
         self._last = now
         self._number += 1
         self._tokens = tokens_of(outputs, self._tokens)
@@ -55,6 +59,7 @@ class StreamedReply:
             self._first,
             tuple(self._gaps),
             tuple(self._responses),
+            self._longest,
         )
 
 

@@ -169,3 +169,61 @@ def test_a_golden_output_that_no_response_has_is_missing(
         assert verdict.outcome == "bad_output"
         assert verdict.detail.startswith("output 'optional' is missing; found [")
     assert probing.outcomes() == {"invalid": 2}
+
+
+LIMITS = {"max_first_response_seconds": 5, "max_gap_seconds": 0.3}
+
+
+def test_a_stream_within_its_limits_is_ok(access) -> None:
+    assert synthetic(access, **LIMITS).outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("at", "limits", "shown"),
+    [
+        (3, LIMITS, "response 4 came"),
+        (0, {"max_first_response_seconds": 0.3}, "the first response came"),
+    ],
+)
+def test_a_stream_beyond_a_limit_is_stalled_and_not_dead(
+    access, fault, at, limits, shown
+) -> None:
+    fault(at=at, seconds=0.6)
+    verdict = synthetic(access, **limits)
+    assert verdict.outcome == "stalled"
+    assert verdict.detail.startswith(shown)
+    assert verdict.detail.endswith("allowed are 0.3 s")
+    assert synthetic(access).outcome == "ok"
+    assert synthetic(access, timeout_seconds=0.5, **limits).outcome == "timeout"
+    # A wrong answer is the worse fault.
+    fault(at=at, seconds=0.6, score="nan")
+    assert synthetic(access, **limits).outcome == "bad_output"
+
+
+def test_a_limit_of_one_model_is_in_place_of_the_probes(access, fault) -> None:
+    fault(at=3, seconds=0.6)
+    patient = {"inputs": {"text": {"values": [TEXT]}}, "max_gap_seconds": 60}
+    assert synthetic(access, overrides={"speaker": patient}, **LIMITS).outcome == "ok"
+
+
+def test_a_stalling_model_serves_and_is_counted(server, start_sidecar, fault) -> None:
+    probe = {
+        "kind": "synthetic",
+        "interval_seconds": 0.2,
+        "timeout_seconds": 10,
+        "models": {"include": ["speaker"]},
+        "overrides": {"speaker": {"inputs": {"text": {"values": [TEXT]}}}},
+        **LIMITS,
+    }
+    fault(at=3, seconds=0.6)
+    target = {"grpc": server.grpc, "http": server.http, "metrics": server.metrics}
+    sidecar = start_sidecar({"target": target, "probes": [probe]})
+    of = {"model": "speaker"}
+    page = sidecar.wait(
+        lambda page: page.sum("triton_probe_total", outcome="stalled", **of) >= 3
+    )
+    assert page.value("triton_model_serving", **of) == 1
+    assert page.value("triton_probe_success", **of) == 0
+    assert page.sum("triton_probe_total", outcome="timeout", **of) == 0
+    fault()
+    sidecar.wait(lambda page: page.value("triton_probe_success", **of) == 1)
