@@ -170,6 +170,7 @@ def _backends() -> list[Any]:
             latest(
                 "sum", "triton_backend_requests_waiting<v>", "model", "{{model}} waits"
             ),
+            alerts=["TritonEngineQueue"],
         ),
         series(
             "KV cache in use",
@@ -178,12 +179,14 @@ def _backends() -> list[Any]:
             "percentunit",
             latest("max", "triton_backend_kv_cache_usage_ratio<v>", "model"),
             most=1,
+            alerts=["TritonKvCacheFull"],
         ),
         series(
             "Requests that had to start over",
             "The backend put them out of the KV cache to make room for others.",
             "cps",
             rate("triton_backend_preemptions_total<v>", "model"),
+            alerts=["TritonPreemptionsRising"],
         ),
         series(
             "Share of prompts found in the prefix cache",

@@ -34,13 +34,18 @@ Outcome = Literal[
     "cached",
     "backlog",
     "late",
+    "stalled",
 ]
 """`cached`: a response cache answered, which does not show that the model runs.
 `backlog`: no answer in time, behind other clients' sequences, which the model executes.
-`late`: no answer in time, while this process itself was kept from running."""
+`late`: no answer in time, while this process itself was kept from running.
+`stalled`: a whole and valid streamed answer whose first response came later, or whose
+responses were further apart, than the probe allows."""
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 UNJUDGED: Final[frozenset[Outcome]] = frozenset({"cached", "backlog", "late"})
 """Outcomes that leave the probe's own outcome unknown."""
+SERVED: Final[frozenset[Outcome]] = frozenset({"ok", "backlog", "stalled"})
+"""Outcomes of a model that serves; a stalled one is slow, and its answers are complete."""
 Transport = Literal["grpc", "http"]
 
 
@@ -105,6 +110,8 @@ class Verdict:
     """Time to the first response of a streamed answer."""
     gap_seconds: tuple[float, ...] = ()
     """Times between its responses."""
+    over_seconds: float = 0.0
+    """Time by which a stalled answer exceeded its limit."""
 
 
 class Probe(Protocol):

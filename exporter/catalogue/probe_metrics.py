@@ -33,7 +33,9 @@ PROBE_TOTAL: Final = MetricSpec(
     "Probe requests by outcome: ok, timeout, unavailable, invalid, model_error,"
     " bad_output, cached (a response cache answered, which proves nothing), backlog"
     " (waits behind other clients' sequences, which the model executes), late (no answer"
-    " in time, but tritonwatch itself could not run meanwhile).",
+    " in time, but tritonwatch itself could not run meanwhile), stalled (a whole streamed"
+    " answer with a response later than max_first_response_seconds or max_gap_seconds"
+    " allow; the model counts as serving).",
     (*_PROBE, "outcome"),
 )
 PROBE_LATENCY: Final = MetricSpec(

@@ -90,8 +90,12 @@ def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
             row = int(np.argmin(rows))
             reason = f"{first.spec.name} answers {shown(array[row])}; not recorded"
             raise first.golden.problem(reason, name=name, row=row)
+        again = second.outputs.get(name)
+        if again is None:
+            reason = f"{first.spec.name} does not always answer with it in one shape"
+            raise first.golden.problem(reason, name=name)
         same = agree(
-            second.outputs[name],
+            again,
             array,
             settings.tolerance_relative,
             settings.tolerance_absolute,
@@ -100,7 +104,7 @@ def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
             row = int(np.argmin(same))
             raise first.golden.problem(
                 f"{first.spec.name} answers {shown(array[row])} and then "
-                f"{shown(second.outputs[name][row])}; it is not deterministic",
+                f"{shown(again[row])}; it is not deterministic",
                 name=name,
                 row=row,
             )
@@ -160,7 +164,12 @@ def _asked(
         if begin // size % 100 == 0:
             tell(f"{begin + len(places)} of {golden.rows} rows")
     back = np.argsort(order)
-    joined = {name: np.concatenate(arrays)[back] for name, arrays in parts.items()}
+    joined: dict[str, Array] = {}
+    for name, arrays in parts.items():
+        if len({array.shape[1:] for array in arrays}) > 1:
+            tell(f"output {name!r} has another shape for another row; it is left out")
+        else:
+            joined[name] = np.concatenate(arrays)[back]
     return Asked(
         golden, spec, joined, {**dict(scoring.scores()), **dict(scoring.errors())}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -12,10 +13,37 @@ from exporter.triton.tensors import FLOATS, decode, shown_shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.triton.model import Array, ModelSpec, OutputTensor, TensorSpec
+    from exporter.triton.model import (
+        Array,
+        InferReply,
+        ModelSpec,
+        OutputTensor,
+        TensorSpec,
+    )
 
 Check = Literal["nan", "inf", "all_zero", "constant"]
 _SHOWN: Final = 20
+
+
+def reply_fault(
+    spec: ModelSpec, reply: InferReply, checks: frozenset[Check]
+) -> str | None:
+    """Return the fault in the answer of a successful request, or None.
+
+    Of a stream each response that was kept is checked. It need not have every output: a
+    backend may leave out what was not asked for, and send a summary with the last one.
+    """
+    if not reply.streamed:
+        return output_fault(spec, reply.outputs, checks)
+    for number, outputs in enumerate(reply.streamed, start=1):
+        names = {output.name for output in outputs}
+        present = replace(
+            spec, outputs=tuple(t for t in spec.outputs if t.name in names)
+        )
+        fault = output_fault(present if present.outputs else spec, outputs, checks)
+        if fault:
+            return f"response {number} of {reply.responses}: {fault}"
+    return None
 
 
 def output_fault(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
-from exporter.access.probe_base import OUTCOMES, UNJUDGED, Target, Verdict
+from exporter.access.probe_base import OUTCOMES, SERVED, UNJUDGED, Target, Verdict
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import supports
 from exporter.histograms.windowed_histogram import WindowedHistogram
@@ -143,7 +143,7 @@ class ProbeMeter:
         for status in self.statuses():
             outcome = status.verdict.outcome
             if now - status.at <= fresh_seconds and outcome != "cached":
-                key, ok = status.target.key, outcome in {"ok", "backlog"}
+                key, ok = status.target.key, outcome in SERVED
                 serving[key] = serving.get(key, True) and ok
         return serving
 

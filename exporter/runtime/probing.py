@@ -271,12 +271,13 @@ def _undelayed(
     verdict: Verdict, elapsed: float, delayed: float, timeout_seconds: float
 ) -> Verdict:
     """Return the verdict of an attempt during which this process was delayed."""
-    if verdict.outcome == "timeout" and elapsed - delayed <= timeout_seconds:
+    in_time = verdict.outcome == "timeout" and elapsed - delayed <= timeout_seconds
+    if in_time or (verdict.outcome == "stalled" and verdict.over_seconds <= delayed):
         return Verdict(
             "late",
             request_id=verdict.request_id,
             detail=f"tritonwatch itself did not run for {delayed:.3f} s of the "
-            f"{elapsed:.3f} s, so this timeout does not show that the model is slow",
+            f"{elapsed:.3f} s, so this {verdict.outcome} does not show that the model is slow",
         )
     if delayed > elapsed / 2:
         return replace(verdict, duration_seconds=None)

@@ -27,12 +27,10 @@ from exporter.triton.model import (
     InferRequest,
     ModelSpec,
     ModelStatistics,
-    OutputTensor,
     ServerInfo,
-    Tokens,
 )
 from exporter.triton.sequence_ids import common_type, types_of_config
-from exporter.triton.token_outputs import tokens_of
+from exporter.triton.streamed_reply import StreamedReply
 from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
@@ -48,8 +46,6 @@ MAX_TENSORS: Final = 10_000
 MAX_STEPS: Final = 1_000
 MAX_BATCHES: Final = 100_000
 MAX_NAME_CHARACTERS: Final = 16_384
-MAX_GAPS: Final = 10_000
-"""Times between responses that are kept of one request."""
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -280,12 +276,7 @@ class GrpcClient:
         message = infer_message(request)
         # Without it a model that sends nothing more leaves the stream open for ever.
         message.parameters["triton_enable_empty_final_response"].bool_param = True
-        outputs: tuple[OutputTensor, ...] = ()
-        tokens: Tokens | None = None
-        responses, last = 0, 0.0
-        first: float | None = None
-        gaps: list[float] = []
-        started = time.perf_counter()
+        streamed = StreamedReply(time.perf_counter())
         with translated_errors():
             # A single message half-closes the stream; Triton finishes what it has.
             stream = self._infer_stub.ModelStreamInfer(
@@ -298,16 +289,8 @@ class GrpcClient:
                     raise errors.ModelError(part.error_message)
                 if part.infer_response.outputs:
                     now = time.perf_counter()
-                    if first is None:
-                        first = now - started
-                    elif len(gaps) < MAX_GAPS:
-                        gaps.append(now - last)
-                    last = now
-                    responses += 1
-                    outputs = outputs_of(part.infer_response)
-                    tokens = tokens_of(outputs, tokens)
-        duration = time.perf_counter() - started
-        return InferReply(outputs, duration, responses, tokens, first, tuple(gaps))
+                    streamed.add(outputs_of(part.infer_response), now)
+        return streamed.ended(time.perf_counter())
 
     def _call(
         self, method: Callable[..., Any], message: object, timeout_seconds: float

@@ -136,9 +136,8 @@ class InferReply:
     """The answer and how long the call took on the wire.
 
     `duration_seconds` spans from handing the request to the transport to having the
-    last byte of the answer; encoding and checking tensors is outside of it. A decoupled
-    model's `outputs` are those of the last response that carried any; `responses`
-    counts them all.
+    last byte of the answer; encoding and checking tensors is outside of it. A streamed
+    answer has no `outputs`: those of each response are in `streamed`.
     """
 
     outputs: tuple[OutputTensor, ...]
@@ -150,6 +149,17 @@ class InferReply:
     """Time to a decoupled model's first response with outputs; None without one."""
     gap_seconds: tuple[float, ...] = ()
     """Times from each of its responses to the next, the first of them."""
+    streamed: tuple[tuple[OutputTensor, ...], ...] = ()
+    """Outputs of each response of a stream in order, as many of the first as are kept."""
+
+    longest_gap: tuple[float, int] = (0.0, 0)
+    """Seconds from a response to the next at most, and the number of that, from 1 on."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether the outputs of some responses of a stream were not kept."""
+        is_stream = self.first_response_seconds is not None
+        return is_stream and len(self.streamed) < self.responses
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.access.collector_base import Access
+from exporter.access.probe_base import SERVED
 from exporter.config import connect
 from exporter.config.configuration import TargetSettings, is_address
 from exporter.errors import PartialResultError, TritonwatchError
@@ -47,7 +48,6 @@ TIMEOUT_OFFSET_SECONDS: Final = 0.5
 """Taken off the scrape's own timeout, so that the answer still arrives."""
 
 
-_WELL: Final = frozenset({"ok", "backlog"})
 _FREE_VALUES: Final = frozenset({"parameters", "values"})
 """Settings whose text goes to the server as it is: keys of APIs, say."""
 
@@ -280,7 +280,7 @@ def _judge_models(
             continue
         outcomes.add(verdict.outcome)
         _report(target, verdict, module.label, result)
-    all_well = bool(outcomes & _WELL) and outcomes <= {*_WELL, "cached"}
+    all_well = bool(outcomes & SERVED) and outcomes <= {*SERVED, "cached"}
     return keys - unjudged, unjudged, all_well
 
 

@@ -47,6 +47,9 @@ class EventStream:
         self._scanned = len(rest)
         self.held_bytes = len(rest) + sum(map(len, self._data))
         if self.held_bytes > MAX_EVENT_BYTES:
+            rest.clear()
+            self._data.clear()
+            self._scanned = self.held_bytes = 0
             raise ValueError(f"an event is larger than {MAX_EVENT_BYTES} B")
         return events
 
@@ -66,5 +69,6 @@ def _is_one_event(content: bytes) -> bool:
         content.startswith(_DATA)
         and content.endswith(b"\n\n")
         and content.find(b"\n") == len(content) - 2
+        and content[-3:-2] != b"\r"
         and len(content) <= MAX_EVENT_BYTES
     )

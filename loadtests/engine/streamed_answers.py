@@ -145,6 +145,8 @@ class StreamedAnswer(Answer):
 
     def on_body(self, body: bytes) -> None:
         """A part of the content."""
+        if self._too_large is not None:
+            return
         if self.status == _OK and self._type.startswith(_EVENTS):
             try:
                 self._arrived += self._events.feed(body)

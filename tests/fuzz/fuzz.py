@@ -23,6 +23,8 @@ READERS = [
     "exporter.taps",
     "exporter.web.web_config",
     "json",
+    "loadtests.engine.event_stream",
+    "loadtests.engine.streamed_answers",
 ]
 
 LEAKING = ["exporter.taps.foreign_json"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import file_targets
 import mirror_targets
 import page_targets
+import stream_targets
 import trace_targets
 
 DATA = Path(__file__).parents[1] / "data"
@@ -15,6 +16,7 @@ TARGETS = {
     **mirror_targets.TARGETS,
     **file_targets.TARGETS,
     **page_targets.TARGETS,
+    **stream_targets.TARGETS,
 }
 SEEDS = {
     "records": ("traces/files", "traces/tensors", "traces/streamed_files"),

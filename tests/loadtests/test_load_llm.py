@@ -94,24 +94,43 @@ def test_latency_counts_from_when_a_request_was_due(server, protocol) -> None:
     assert first[-1] - first[0] > 2 * (ANSWER - 1) * (DECODE + DECODE_REQUEST)
 
 
+TRIES = 3
+"""A busy machine spoils runs of a search: one search finds what the model can."""
+
+
+def searched(server, path):
+    """What a capacity search found, or the best of what it held if it ended there."""
+    command = (
+        f"load capacity --quiet --address {server.grpc} --model llm --input-tokens 20 "
+        f"--output-tokens 10 --slo ttft_p90<1s,itl_p90<100ms --budget 60 "
+        f"--run-seconds 3 --repetitions 3 --json {path}"
+    )
+    assert main(command.split()) in (0, 1, 3)
+    document = json.loads(path.read_text("utf-8"))
+    rate = (document["capacity"] or {}).get("requests_per_second", {})
+    if rate.get("estimate"):
+        assert 0 <= (rate["low"] or 0.0) <= rate["estimate"]
+        return document, rate["estimate"]
+    if document["valid"] and document["ending"] == "every_rate_holds":
+        return document, max(lv["requests_per_second"] for lv in document["levels"])
+    return document, 0.0
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_capacity_under_limits_of_streams_is_within_what_the_model_can(
     server, tmp_path
 ) -> None:
-    path = tmp_path / "capacity.json"
-    command = (
-        f"load capacity --quiet --address {server.grpc} --model llm --input-tokens 20 "
-        f"--output-tokens 10 --slo ttft_p90<1s,itl_p90<100ms --budget 30 "
-        f"--run-seconds 3 --repetitions 3 --json {path}"
-    )
-    # On a busy machine no rate may hold it, or the numbers not be the server's.
-    assert main(command.split()) in (0, 1, 3)
-    document = json.loads(path.read_text("utf-8"))
-    # Eight at most share a step, and each needs a step for a token.
-    most = PLACES / (10 * (DECODE + PLACES * DECODE_REQUEST))
-    found = document["capacity"]["requests_per_second"]
-    assert (found["estimate"] or 0.0) <= 1.1 * most
-    assert (found["low"] or 0.0) <= (found["estimate"] or 0.0)
+    # One at a time would be the least; eight that share each step, and their prompts read
+    # in no time, the most.
+    alone = PREFILL + 20 * PREFILL_TOKEN + 9 * (DECODE + DECODE_REQUEST)
+    least, most = 1 / alone, PLACES / (10 * (DECODE + PLACES * DECODE_REQUEST))
+    for _ in range(TRIES):
+        document, found = searched(server, tmp_path / "capacity.json")
+        assert found <= 1.1 * most
+        if found >= least:
+            break
+    assert found >= least, (document["conclusion"], document["reasons"])
     assert {"ttft_p90<1s", "itl_p90<100ms"} == set(document["levels"][0]["shares"])
     # What Triton books of such a model is the time in which it accepts requests.
     assert all(level["phases"] is None for level in document["levels"])

@@ -82,6 +82,70 @@ ensemble_scheduling { step [{ model_name: "scripted" model_version: -1
   input_map { key: "sleeps" value: "sleeps" } output_map { key: "n" value: "n" } }] }
 """
 
+SPEAKER_CONFIG: Final = """
+backend: "python"
+max_batch_size: 0
+input [{ name: "text" data_type: TYPE_STRING dims: [1] }]
+output [
+  { name: "word" data_type: TYPE_STRING dims: [1] },
+  { name: "score" data_type: TYPE_FP32 dims: [1] },
+  { name: "reason" data_type: TYPE_STRING dims: [1] },
+  { name: "optional" data_type: TYPE_STRING dims: [1] }
+]
+instance_group [{ kind: KIND_CPU count: 1 }]
+model_transaction_policy { decoupled: true }
+"""
+SPEAKER: Final = """
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        fault = json.loads(Path(__file__).with_name("fault.json").read_text("utf-8"))
+        for request in requests:
+            sender = request.get_response_sender()
+            given = pb.get_input_tensor_by_name(request, "text").as_numpy().ravel()[0]
+            words = given.decode("utf-8").split()
+            for number, word in enumerate(words):
+                score = float(len(word))
+                if number == fault.get("at"):
+                    word = fault.get("word", word)
+                    score = float(fault.get("score", score))
+                    time.sleep(fault.get("seconds", 0))
+                outputs = [
+                    pb.Tensor("word", np.array([f"{word} ".encode()], np.object_)),
+                    pb.Tensor("score", np.array([score], np.float32)),
+                ]
+                if number == len(words) - 1:
+                    reason = np.array([b"stop"], np.object_)
+                    outputs.append(pb.Tensor("reason", reason))
+                sender.send(pb.InferenceResponse(outputs))
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+"""Says the words of its text again, a response each: the word, its length as the score,
+and with the last one a reason. It never sends `optional`, as vLLM's backend leaves out
+what was not asked for. `set_speaker_fault` changes one of its responses.
+"""
+
+
+def write_speaker(repository: Path) -> None:
+    """`speaker`, without a fault."""
+    write_model(repository, "speaker", SPEAKER_CONFIG, SPEAKER)
+    set_speaker_fault(repository)
+
+
+def set_speaker_fault(repository: Path, **fault: Any) -> None:
+    """Have the response number `at` be another `word`, another `score` or `seconds` late."""
+    file = repository / "speaker" / "1" / "fault.json"
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(fault), "utf-8")
+    new.replace(file)
+
 
 def write_streaming_models(repository: Path) -> None:
     """`scripted`, and `around`, an ensemble of it alone."""

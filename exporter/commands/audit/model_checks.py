@@ -100,6 +100,16 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         "own latency.",
     ),
     Check(
+        id="streams-stall",
+        severity="warning",
+        holds=lambda it: it.stalled > 0,
+        title="{key}: {it.stalled} of {it.asked} streamed answers stalled",
+        evidence=_answered,
+        advice="Look for a full cache, requests that wait inside the engine, and long "
+        "prompts that are read between two tokens of others; the limits are "
+        "max_first_response_seconds and max_gap_seconds of the probe.",
+    ),
+    Check(
         id="probe-does-not-fit",
         severity="unknown",
         holds=lambda it: it.misfit,
@@ -233,6 +243,20 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         "headroom are unknown",
         evidence=lambda it: [measure("requests", it.share.requests, "", "statistics")],
         advice="Audit again under traffic, with a longer --duration.",
+    ),
+    Check(
+        id="decoupled-counters",
+        severity="info",
+        holds=lambda it: it.spec.decoupled and it.counted,
+        title="{key} is decoupled: Triton's counts and times of it mean little",
+        evidence=lambda it: [
+            measure("success", it.second.success.count, "", "statistics"),
+            measure("time", it.second.success.ns / 1e9, "s in all", "statistics"),
+        ],
+        advice="An answer from a thread is counted as a success before its first "
+        "response, also where an error or a cancellation follows. Trace its requests "
+        "(collector traces): first response, gaps and duration are measured there.",
+        reference="server#8463",
     ),
     Check(
         id="counters-frozen-at-zero",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from exporter.access.probe_base import SERVED
 from exporter.triton.model import Duration, ModelStatistics
 
 if TYPE_CHECKING:
@@ -103,11 +104,16 @@ class ModelSeen:
 
     @cached_property
     def share(self) -> TimeShare:
-        """Its time by phase, in the window or since it was loaded; NaN of few requests."""
+        """Its time by phase, in the window or since it was loaded.
+
+        NaN of few requests, and of a decoupled model: Triton's counters end when `execute`
+        returns, which of one that answers from a thread is before its first response.
+        """
         is_window = self.window.success.count >= ENOUGH_REQUESTS
         counted = self.window if is_window else self.second
         requests = counted.success.count
-        enough = requests if requests >= ENOUGH_REQUESTS else math.nan
+        is_known = requests >= ENOUGH_REQUESTS and not self.spec.decoupled
+        enough = requests if is_known else math.nan
         total, queue, copied_in, inferred, copied_out = (
             getattr(counted, name).ns / 1e9 / enough
             for name in ("success", "queue", *_COMPUTE)
@@ -156,8 +162,8 @@ class ModelSeen:
 
     @property
     def busy_ratio(self) -> float:
-        """Busy share of its instances' time; NaN where nothing was executed."""
-        if not self.window.execution_count:
+        """Busy share of its instances' time; NaN where it is not known, as `share` is."""
+        if not self.window.execution_count or self.spec.decoupled:
             return math.nan
         instances = self.spec.instances or math.nan
         return self.busy_seconds / self.window_seconds / instances
@@ -192,8 +198,13 @@ class ModelSeen:
 
     @property
     def ok(self) -> int:
-        """Number of requests that were answered well."""
-        return sum(verdict.outcome == "ok" for verdict in self.verdicts)
+        """Number of requests that were answered well, however slowly."""
+        return sum(verdict.outcome in SERVED for verdict in self.verdicts)
+
+    @property
+    def stalled(self) -> int:
+        """Number of streamed answers that were slower than the probe allows."""
+        return sum(verdict.outcome == "stalled" for verdict in self.verdicts)
 
     @property
     def asked(self) -> int:
@@ -203,7 +214,7 @@ class ModelSeen:
     @property
     def misfit(self) -> bool:
         """Return whether it failed only by refusing the made-up tensor."""
-        return {v.outcome for v in self.verdicts} - {"ok"} == {"invalid"}
+        return {v.outcome for v in self.verdicts} - SERVED == {"invalid"}
 
     @property
     def fails(self) -> bool:
@@ -230,7 +241,7 @@ class ModelSeen:
     def silent_protocol(self) -> str:
         """A protocol over which nothing was answered; "" if there is none."""
         for given in self.answers:
-            if all(verdict.outcome != "ok" for verdict in given.verdicts):
+            if all(verdict.outcome not in SERVED for verdict in given.verdicts):
                 return given.target.protocol
         return ""
 

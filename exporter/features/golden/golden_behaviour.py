@@ -113,9 +113,10 @@ def _distinct(first: Answer, asker: Asker, other: Sample) -> Finding:
     if second.error is not None or second.cached:
         return Finding(second.verdict(), None)
     for name, one in first.outputs.items():
-        if one.dtype.kind != "f" or one.shape != second.outputs[name].shape:
+        two = second.outputs.get(name)
+        if two is None or one.dtype.kind != "f" or one.shape != two.shape:
             continue
-        together = np.stack([one, second.outputs[name]])
+        together = np.stack([one, two])
         rows = together.reshape(-1, one.shape[-1] if one.ndim > 1 else one.size)
         if (rows == rows[0]).all():
             fault = f"{len(rows)} different inputs are all answered {name!r} = "

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from exporter import errors
 from exporter.access.probe_base import Outcome, Verdict
 from exporter.own_requests import execution_evidence
-from exporter.own_requests.answer_checks import output_fault
+from exporter.own_requests.answer_checks import reply_fault
+from exporter.own_requests.joined_responses import joined_outputs
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
@@ -131,9 +132,11 @@ class Asker:
             else:
                 reply = self._access.grpc.infer(request, timeout_seconds=timeout)
             asked.reply = reply
-        fault = output_fault(self.spec, reply.outputs, frozenset())
+        fault = reply_fault(self.spec, reply, frozenset())
         if fault:
             raise errors.ProtocolError(fault)
+        if reply.streamed:
+            return joined_outputs(self.spec, reply)
         return {output.name: decode(output) for output in reply.outputs}
 
     def _hits(self, watched: Watched) -> int:

@@ -35,6 +35,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 )
 Task = Literal["classification", "regression", "answers"]
 _MOST_KEPT: Final = 4_000_000
+_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,14 @@ class Scoring:
 
     def judge(self, places: Ints, outputs: Mapping[str, Array]) -> Judgement:
         """Score the answers to the samples at `places`, rows first."""
+        needed = {*self.prepared.expected}
+        if self._truth is not None:
+            needed.add(self.output)
+        if needed - outputs.keys():
+            missing, found = min(needed - outputs.keys()), sorted(outputs)[:_SHOWN]
+            self.unanswered(places)
+            fault = f"output {missing!r} is missing; found {found}"
+            return Judgement(Counter({"invalid": len(places)}), fault=fault)
         valid = self._valid(outputs)
         expected = self._compare(places, outputs)
         right = self._against_labels(places, outputs)
@@ -194,7 +203,9 @@ class Scoring:
     def _against_labels(
         self, places: Ints, outputs: Mapping[str, Array]
     ) -> Bools | None:
-        output = outputs[self.output]
+        output = outputs.get(self.output)
+        if output is None:
+            return None
         is_classes = True if self.task == "classification" else None
         shape = looked_at(output, classes=is_classes)
         self._norm[places] = shape.norm
@@ -240,7 +251,7 @@ class Scoring:
         if not wrong.size:
             return ""
         first = int(wrong[0])
-        name = self.output
+        name = self.output if self.output in outputs else next(iter(outputs))
         for tensor, matched in self._tensors.items():
             if not matched[places[first]]:
                 name = tensor

@@ -23,11 +23,11 @@ CountedObjective = LatencyObjective | AvailabilityObjective | GoodputObjective
 Series = tuple[str, ...]
 """Label values of one source series."""
 _JUDGED: Final = {
-    "requests": (catalogue.REQUESTS, "success"),
-    "access_log": (catalogue.CLIENT_REQUESTS, "success"),
-    "probes": (catalogue.PROBE_TOTAL, "ok"),
+    "requests": (catalogue.REQUESTS, frozenset({"success"})),
+    "access_log": (catalogue.CLIENT_REQUESTS, frozenset({"success"})),
+    "probes": (catalogue.PROBE_TOTAL, frozenset({"ok", "stalled"})),
 }
-"""The metric of an availability objective by source, and its good outcome."""
+"""The metric of an availability objective by source, and its good outcomes."""
 _TIMED: Final = {
     "latency": catalogue.REQUEST_DURATION,
     "first_response": catalogue.FIRST_RESPONSE,
@@ -147,7 +147,7 @@ def _outcomes(
 ) -> dict[Series, tuple[float, float]]:
     wanted: dict[str, str] = {}
     if isinstance(objective, GoodputObjective):
-        spec, success = catalogue.REQUEST_GOODPUT, "met"
+        spec, success = catalogue.REQUEST_GOODPUT, frozenset({"met"})
         wanted["limits"] = objective.limits
     else:
         spec, success = _JUDGED[objective.source]
@@ -167,7 +167,7 @@ def _outcomes(
             continue
         series = tuple(labels.values())
         good, bad = found.get(series, (0.0, 0.0))
-        if outcome == success:
+        if outcome in success:
             good += sample.value
         else:
             bad += sample.value

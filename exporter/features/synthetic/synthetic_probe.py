@@ -19,10 +19,12 @@ from exporter.access.probe_base import (
     Transport,
     Verdict,
 )
+from exporter.features.synthetic import stream_pace
 from exporter.features.synthetic.backlog import Backlog
+from exporter.features.synthetic.stream_pace import Pace
 from exporter.features.synthetic.wider_inputs import WiderInputs
 from exporter.own_requests import execution_evidence
-from exporter.own_requests.answer_checks import Check, output_fault
+from exporter.own_requests.answer_checks import Check, reply_fault
 from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
@@ -62,6 +64,10 @@ class ModelOverride(Settings):
     """Request parameters."""
     checks: frozenset[Check] | None = Field(default=None)
     """Value checks in place of the probe's own."""
+    max_first_response_seconds: float | None = Field(default=None, gt=0, le=600)
+    """Longest time to a stream's first response, in place of the probe's own."""
+    max_gap_seconds: float | None = Field(default=None, gt=0, le=600)
+    """Longest time between two responses of a stream, in place of the probe's own."""
 
 
 class SyntheticSettings(ProbeSettings):
@@ -72,6 +78,12 @@ class SyntheticSettings(ProbeSettings):
     """Decoupled models answer over gRPC only and are probed so."""
     checks: frozenset[Check] = Field(default=frozenset({"nan", "inf"}))
     """Values that make a successful answer a bad output, beside wrong dtype, shape or size."""
+    max_first_response_seconds: float | None = Field(default=None, gt=0, le=600)
+    """Longest time to the first response of a decoupled model; more is the outcome stalled,
+    and the model counts as serving. No limit if left out."""
+    max_gap_seconds: float | None = Field(default=None, gt=0, le=600)
+    """Longest time between two responses of a decoupled model; more is stalled likewise.
+    The time from the last response to the end of the stream is not one."""
     overrides: dict[str, ModelOverride] = Field(default={}, max_length=10_000)
     """Overrides by model name."""
     seed: int = Field(default=0, ge=0)
@@ -339,10 +351,17 @@ class SyntheticProbe:
         if spec.decoupled and reply.responses == 0:
             # No response at all is a decoupled model's right.
             return Verdict("ok", seconds, request_id)
-        fault = output_fault(spec, reply.outputs, checks)
+        fault = reply_fault(spec, reply, checks)
         if fault:
             return Verdict("bad_output", seconds, request_id, fault[:_SHOWN_CHARACTERS])
-        return Verdict("ok", seconds, request_id)
+        return stream_pace.judged(self._pace(override), reply, request_id)
+
+    def _pace(self, override: ModelOverride) -> Pace:
+        first, gap = override.max_first_response_seconds, override.max_gap_seconds
+        return Pace(
+            self._settings.max_first_response_seconds if first is None else first,
+            self._settings.max_gap_seconds if gap is None else gap,
+        )
 
 
 def _behind(spec: ModelSpec) -> Verdict:

@@ -68,6 +68,8 @@ def test_outcomes_are_counted_and_the_latest_one_speaks(outcomes):
         "ok": (1, True),
         "backlog": (None, True),
         "cached": (None, None),
+        # It answers, if slowly.
+        "stalled": (0, True),
     }.get(latest, (0, False))
     key = ("m", "1", "grpc", "p")
     assert values_of(subject, catalogue.PROBE_SUCCESS).get(key) == success

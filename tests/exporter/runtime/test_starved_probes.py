@@ -94,6 +94,29 @@ def test_an_answer_that_this_process_could_not_read_in_time_is_late_not_a_timeou
     assert durations(runner) == 0
 
 
+class StallingProbe(Probe):
+    """Finds a stream stalled that came in time, `over` seconds beyond its limit."""
+
+    def __init__(self, over):
+        super().__init__(TIMEOUT / 5)
+        self.over = over
+
+    def attempt(self, target):
+        super().attempt(target)
+        return Verdict("stalled", TIMEOUT / 5, "id", over_seconds=self.over)
+
+
+def test_a_stall_that_this_process_caused_itself_is_late_and_another_is_one():
+    held = TIMEOUT / 2
+    found, runner, _ = asyncio.run(
+        first_outcome(StallingProbe(held / 4), lambda: hold_interpreter(held))
+    )
+    assert found == {"late": 1}
+    found, runner, _ = asyncio.run(first_outcome(StallingProbe(HELD), lambda: None))
+    assert found == {"stalled": 1}
+    assert list(runner.serving(time.monotonic()).values()) == [True]
+
+
 def test_a_model_that_is_slow_itself_stays_a_timeout_though_this_process_was_delayed():
     found, runner, seen_not_serving = asyncio.run(
         first_outcome(Probe(4 * TIMEOUT), lambda: hold_interpreter(TIMEOUT / 2))

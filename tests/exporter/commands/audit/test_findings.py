@@ -32,6 +32,7 @@ from exporter.triton.model import IndexEntry
 CHECKS = (UNREACHABLE, *SERVER_CHECKS, *LISTED_CHECKS, *MODEL_CHECKS)
 BAD = Verdict("model_error", detail="INTERNAL: it broke")
 DEAD = Verdict("model_error", detail="INTERNAL: Stub process 'm_0' is not healthy.")
+STALLED = Verdict("stalled", 0.9, detail="response 4 came late")
 MISFIT = Verdict("invalid", detail="INVALID_ARGUMENT: unexpected shape")
 
 SCENARIOS = {
@@ -80,6 +81,7 @@ SCENARIOS = {
         having(answers=(answers(), answers(BAD, protocol="http"))),
     ),
     "fails-sometimes": ("warning", having(answers=(answers(OK, BAD, OK),))),
+    "streams-stall": ("warning", having(answers=(answers(OK, STALLED, STALLED),))),
     "probe-does-not-fit": ("unknown", having(answers=(answers(MISFIT),))),
     "production-fails": ("critical", requests(100, fail=300)),
     "copies-dominate": ("warning", requests(copy_in=MS, infer=MS, out=MS)),
@@ -95,6 +97,7 @@ SCENARIOS = {
     "not-enough-data": ("unknown", requests(5)),
     "counters-frozen-at-zero": ("warning", having(last_page=page(9.0, success=0))),
     "trace-buffer-unbounded": ("critical", tracing(log_frequency="0")),
+    "decoupled-counters": ("info", configured(requests(), decoupled=True)),
     "trace-tensors-on": ("warning", tracing(trace_level="TENSORS")),
 }
 

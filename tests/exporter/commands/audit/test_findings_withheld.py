@@ -162,3 +162,29 @@ def test_a_rise_over_a_reload_is_none():
     assert rise(statistics(100), statistics(3)) is None
     risen = rise(statistics(100), statistics(103))
     assert (risen.success, risen.queue) == (statistics(3).success, statistics(3).queue)
+
+
+def test_a_stream_that_stalls_is_no_failure():
+    stalled = Verdict("stalled", 0.9, detail="response 4 came late")
+    found = ids(having(answers=(answers(stalled, stalled),)))
+    assert "streams-stall" in found
+    assert not found & {"ready-but-failing", "fails-sometimes"}
+    assert "models-answer" in found
+
+
+@pytest.mark.parametrize(
+    "times", [{"queue": 5 * MS}, {"copy_in": MS, "out": MS}, {"infer": 9 * MS}]
+)
+def test_nothing_is_concluded_from_the_times_of_a_decoupled_model(times):
+    of_times = {
+        "queue-exceeds-compute",
+        "copies-dominate",
+        "instances-saturated",
+        "headroom",
+        "no-production-traffic",
+        "not-enough-data",
+    }
+    assert ids(requests(600, **times)) & of_times
+    found = ids(configured(requests(600, **times), decoupled=True))
+    assert found & {*of_times, "decoupled-counters"} == {"decoupled-counters"}
+    assert "decoupled-counters" not in ids(requests(600, **times))

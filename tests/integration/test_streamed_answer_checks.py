@@ -1,0 +1,229 @@
+"""Answers of decoupled models on the real Triton: all their responses are checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from accesses import access_to
+from golden_probing import Probing
+from slow_llm import slow_llm
+from streaming_models import STREAM, set_speaker_fault, write_speaker
+
+from exporter.access.inventory import Inventory, InventoryBoard
+from exporter.cli import main
+from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.triton.embedded import EmbeddedTriton
+from exporter.triton.grpc import GrpcClient
+
+pytestmark = pytest.mark.triton
+
+TEXT = "the cat sat on the mat"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = slow_llm(tmp_path_factory.mktemp("models"))
+    write_speaker(folder)
+    (folder / "stream").symlink_to(STREAM)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository, triton_environment):
+    with EmbeddedTriton(repository, environment=triton_environment) as started:
+        yield started
+
+
+@pytest.fixture
+def access(server):
+    grpc = GrpcClient(server.grpc)
+    models = {
+        (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10)
+        for name in ("llm", "speaker", "stream")
+    }
+    board = InventoryBoard()
+    board.publish(Inventory(up=True, ready=True, models=models))
+    yield access_to(grpc, board=board)
+    grpc.close()
+
+
+@pytest.fixture
+def fault(repository):
+    yield lambda **how: set_speaker_fault(repository, **how)
+    set_speaker_fault(repository)
+
+
+def synthetic(access, model="speaker", **settings):
+    """The verdict of one synthetic probe."""
+    settings = {
+        "models": {"include": [model]},
+        "timeout_seconds": 10,
+        "overrides": {"speaker": {"inputs": {"text": {"values": [TEXT]}}}},
+        **settings,
+    }
+    probe = SyntheticSettings.model_validate(settings).build(access)
+    (target,) = probe.targets(access.board.current)
+    return probe.attempt(target)
+
+
+@pytest.fixture
+def recorded(server, tmp_path):
+    """`tritonwatch golden record` of prompts to a model: its file as columns."""
+
+    def record(model, **columns):
+        prompts, output = tmp_path / "prompts.npz", tmp_path / f"{model}.npz"
+        np.savez(prompts, **columns)
+        arguments = ["golden", "record", "--model", model, "--grpc", server.grpc]
+        arguments += ["--data", str(prompts), "--output", str(output)]
+        assert main(arguments) == 0
+        with np.load(output) as file:
+            return output, dict(file)
+
+    return record
+
+
+def test_a_golden_text_is_the_whole_streamed_text(access, recorded) -> None:
+    file, columns = recorded("speaker", text=np.array([TEXT, "one two"]))
+    assert columns["expected:word"].ravel().tolist() == [
+        b"the cat sat on the mat ",
+        b"one two ",
+    ]
+    assert columns["expected:reason"].ravel().tolist() == [b"stop", b"stop"]
+    probing = Probing(access, "speaker", data={"file": str(file)})
+    assert {verdict.outcome for verdict in probing.round()} == {"ok"}
+    assert probing.value("triton_golden_score_ratio", "match") == 1
+
+
+def test_a_wrong_word_in_the_middle_of_a_stream_is_found(
+    access, recorded, fault
+) -> None:
+    file, _ = recorded("speaker", text=np.array([TEXT]))
+    probing = Probing(access, "speaker", data={"file": str(file)})
+    assert {verdict.outcome for verdict in probing.round()} == {"ok"}
+    fault(at=2, word="lay")
+    (verdict,) = probing.round()
+    assert verdict.outcome == "bad_output"
+    assert "the cat lay on the mat" in verdict.detail
+    assert probing.failing() == {"expected"}
+
+
+def test_the_demo_language_model_answers_its_golden_text(access, recorded) -> None:
+    prompts = np.array(["why is it slow", "what is a queue"])
+    file, columns = recorded("llm", text_input=prompts, stream=[True, True])
+    texts = [text.decode() for text in columns["expected:text_output"].ravel()]
+    assert all(len(text.split()) > 1 for text in texts)
+    probing = Probing(access, "llm", data={"file": str(file)})
+    assert {verdict.outcome for verdict in probing.round()} == {"ok"}
+    words = texts[0].split(" ")
+    words[len(words) // 2] = "otherwise"
+    columns["expected:text_output"] = np.array([" ".join(words), texts[1]])
+    np.savez(file, **columns)
+    probing = Probing(access, "llm", data={"file": str(file)})
+    assert sorted(v.outcome for v in probing.round()) == ["bad_output", "ok"]
+
+
+def test_numbers_of_a_stream_are_compared_one_after_the_other(access, recorded) -> None:
+    values = np.array([[1, 2, 6], [4, 4, 7]], np.float32)
+    file, columns = recorded("stream", values=values)
+    means = columns["expected:mean"]
+    assert means == pytest.approx(np.array([[1, 1.5, 3], [4, 4, 5]]))
+    probing = Probing(access, "stream", data={"file": str(file), "output": "mean"})
+    assert {verdict.outcome for verdict in probing.round()} == {"ok"}
+    means[1, 1] = 5
+    np.savez(file, **columns)
+    probing = Probing(access, "stream", data={"file": str(file), "output": "mean"})
+    assert sorted(v.outcome for v in probing.round()) == ["bad_output", "ok"]
+
+
+def test_the_same_words_asked_twice_pass_and_other_words_do_not(access, fault) -> None:
+    inputs = {"text": {"values": [TEXT]}}
+    probing = Probing(access, "speaker", metamorphic=["repeat"], inputs=inputs)
+    assert probing.attempt().outcome == "ok"
+    assert probing.failing() == set()
+
+
+@pytest.mark.parametrize(("score", "shown"), [("nan", "NaN"), ("inf", "Inf")])
+def test_every_response_of_a_stream_is_checked(access, fault, score, shown) -> None:
+    assert synthetic(access).outcome == "ok"
+    fault(at=2, score=score)
+    verdict = synthetic(access)
+    assert verdict.outcome == "bad_output"
+    assert f"response 3 of 6: output 'score' holds 1 {shown}" in verdict.detail
+
+
+def test_a_stream_need_not_have_every_output(access) -> None:
+    verdict = synthetic(access)
+    assert (verdict.outcome, verdict.detail) == ("ok", "")
+
+
+def test_a_golden_output_that_no_response_has_is_missing(
+    access, recorded, capsys
+) -> None:
+    file, columns = recorded("speaker", text=np.array([TEXT, "one two"]))
+    assert "output 'score' has another shape for another row" in capsys.readouterr().err
+    assert "expected:score" not in columns
+    columns["expected:optional"] = np.array(["x", "y"])
+    np.savez(file, **columns)
+    probing = Probing(access, "speaker", data={"file": str(file)})
+    for verdict in probing.round():
+        assert verdict.outcome == "bad_output"
+        assert verdict.detail.startswith("output 'optional' is missing; found [")
+    assert probing.outcomes() == {"invalid": 2}
+
+
+LIMITS = {"max_first_response_seconds": 5, "max_gap_seconds": 0.3}
+
+
+def test_a_stream_within_its_limits_is_ok(access) -> None:
+    assert synthetic(access, **LIMITS).outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("at", "limits", "shown"),
+    [
+        (3, LIMITS, "response 4 came"),
+        (0, {"max_first_response_seconds": 0.3}, "the first response came"),
+    ],
+)
+def test_a_stream_beyond_a_limit_is_stalled_and_not_dead(
+    access, fault, at, limits, shown
+) -> None:
+    fault(at=at, seconds=0.6)
+    verdict = synthetic(access, **limits)
+    assert verdict.outcome == "stalled"
+    assert verdict.detail.startswith(shown)
+    assert verdict.detail.endswith("allowed are 0.3 s")
+    assert synthetic(access).outcome == "ok"
+    assert synthetic(access, timeout_seconds=0.5, **limits).outcome == "timeout"
+    # A wrong answer is the worse fault.
+    fault(at=at, seconds=0.6, score="nan")
+    assert synthetic(access, **limits).outcome == "bad_output"
+
+
+def test_a_limit_of_one_model_is_in_place_of_the_probes(access, fault) -> None:
+    fault(at=3, seconds=0.6)
+    patient = {"inputs": {"text": {"values": [TEXT]}}, "max_gap_seconds": 60}
+    assert synthetic(access, overrides={"speaker": patient}, **LIMITS).outcome == "ok"
+
+
+def test_a_stalling_model_serves_and_is_counted(server, start_sidecar, fault) -> None:
+    probe = {
+        "kind": "synthetic",
+        "interval_seconds": 0.2,
+        "timeout_seconds": 10,
+        "models": {"include": ["speaker"]},
+        "overrides": {"speaker": {"inputs": {"text": {"values": [TEXT]}}}},
+        **LIMITS,
+    }
+    fault(at=3, seconds=0.6)
+    target = {"grpc": server.grpc, "http": server.http, "metrics": server.metrics}
+    sidecar = start_sidecar({"target": target, "probes": [probe]})
+    of = {"model": "speaker"}
+    page = sidecar.wait(
+        lambda page: page.sum("triton_probe_total", outcome="stalled", **of) >= 3
+    )
+    assert page.value("triton_model_serving", **of) == 1
+    assert page.value("triton_probe_success", **of) == 0
+    assert page.sum("triton_probe_total", outcome="timeout", **of) == 0
+    fault()
+    sidecar.wait(lambda page: page.value("triton_probe_success", **of) == 1)
