@@ -158,7 +158,7 @@ def _set_profile(given: dict[str, Any], options: argparse.Namespace) -> None:
         profile = {"kind": kind}
     for key, text in _pairs(options.set or (), "--set", "KEY=VALUE").items():
         profile[key] = _value(text)
-    if options.rate is not None:
+    if options.rate is not None and profile:
         profile[_rate_key(profile.get("kind"))] = options.rate
     if options.duration is not None:
         profile["duration_seconds"] = options.duration
@@ -176,6 +176,10 @@ def _rate_key(kind: object) -> str:
             found = [key for key in _RATES if key in keys]
             if found:
                 return found[0]
+            break
+    else:
+        # There is no such profile, which is refused with the list of those there are.
+        return _RATES[0]
     raise PlanError(
         f"found --rate for the profile {kind!r}, which has no one rate; give its own "
         "settings with --set KEY=VALUE",

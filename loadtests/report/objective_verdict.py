@@ -103,12 +103,15 @@ def _judged(term: Term, requests: Requests) -> Objective:
 
 def _seconds(requests: Requests, measure: Measure) -> Floats:
     """Times (N,) of a measure; infinite of what was not answered, 0 of streams without gaps."""
-    seconds = {
-        "latency": lambda: requests.done - requests.intended,
-        "ttft": lambda: requests.first - requests.intended,
-        "itl": lambda: requests.mean_gap,
-        "stall": lambda: requests.longest_gap,
-    }[measure]()
+    match measure:
+        case "latency":
+            seconds = requests.done - requests.intended
+        case "ttft":
+            seconds = requests.first - requests.intended
+        case "itl":
+            seconds = requests.mean_gap
+        case "stall":
+            seconds = requests.longest_gap.astype(np.float64)
     if measure in {"itl", "stall"}:
         gapless = ~np.isfinite(seconds) & (requests.responses > 0)
         seconds = np.where(gapless, 0.0, seconds)
