@@ -181,7 +181,8 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
         case "union_tag_invalid":
             key = _tag_key(context)
             shown = _shown((*place.path, key), document)
-            near = _near(context.get("tag"), _kinds(place))
+            written = _value((*place.path, key), document)
+            near = _near(written, _kinds(place)) if isinstance(written, str) else None
             meant = f"did you mean {near!r}? Want" if near else "want"
             yield f"{where}.{key}: found {shown}; {meant} {_tags(place)}"
         case "value_error":
