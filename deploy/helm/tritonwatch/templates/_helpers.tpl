@@ -18,6 +18,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{/* The service account of the pod: its own, one of yours, or none. */}}
+{{- define "tritonwatch.account" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "tritonwatch.name" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The configuration file: what `config` says over the default target. */}}
 {{- define "tritonwatch.config" -}}
 {{- $host := eq .Values.mode "sidecar" | ternary "localhost" "triton-0.triton" -}}
@@ -35,6 +44,10 @@ Triton and gone after it; its startup must not wait for Triton, or the pod would
   restartPolicy: Always
   {{- end }}
   args: [serve, --config, /etc/tritonwatch/tritonwatch.yaml]
+  {{- with .Values.extraEnv }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   ports:
     - name: tritonwatch
       containerPort: 8003
@@ -64,10 +77,16 @@ Triton and gone after it; its startup must not wait for Triton, or the pod would
     - name: tritonwatch
       mountPath: /etc/tritonwatch
       readOnly: true
+    {{- with .Values.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end -}}
 
 {{- define "tritonwatch.volume" -}}
 - name: tritonwatch
   configMap:
     name: {{ include "tritonwatch.name" . }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
