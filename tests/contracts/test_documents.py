@@ -172,7 +172,8 @@ def test_every_file_in_a_page_is_one_that_its_reader_takes(
     if value.keys() <= Config.model_fields.keys():
         monkeypatch.chdir(tmp_path)
         capacity_report(tmp_path / "slow.json")
-        parse(block.text.encode(), block.name, {})
+        variables = dict.fromkeys(re.findall(r"\$\{env:(\w+)\}", block.text), "x")
+        parse(block.text.encode(), block.name, variables)
     elif "scrape_configs" in value:
         require_commands("promtool")
         taken_by_promtool(block, tmp_path)
