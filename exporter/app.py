@@ -30,6 +30,7 @@ from exporter.output.push import OtlpRunner
 from exporter.output.series_lives import SeriesLives
 from exporter.runtime import lifetimes
 from exporter.runtime.health import CollectorRunner
+from exporter.runtime.model_mentions import MentionLog
 from exporter.runtime.probing import ProbeRunner
 from exporter.runtime.transitions import Transitions
 from exporter.samples import Sample
@@ -205,6 +206,7 @@ class Sidecar:
             self.access.board.current,
             self.serving(),
             expanded(self.config.slos),
+            self.config.model_mentions(),
         )
 
     def sections(self) -> dict[str, Any]:
@@ -235,13 +237,15 @@ class Sidecar:
         yield Sample(catalogue.RELOAD_TIMESTAMP, self._configured_at)
 
     async def _tell(self) -> None:
-        transitions = Transitions()
+        transitions, mentions = Transitions(), MentionLog()
         while True:
             await asyncio.sleep(_TELL_SECONDS)
             self._tls_files.watch()
             await asyncio.to_thread(self.admission.memory.tidy)
             if self.ready:
-                transitions.look(self.access.board.current, self.serving())
+                inventory = self.access.board.current
+                transitions.look(inventory, self.serving())
+                mentions.look(self.config.model_mentions(), inventory)
             if self.ready and self.status.is_due():
                 await asyncio.to_thread(self._record)
 

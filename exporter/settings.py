@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
@@ -15,6 +19,41 @@ _RESERVED_HEADER: Final = re.compile(
     r"|inference-header-content-length",
     re.IGNORECASE,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMention:
+    """A place in the configuration that names a model, and inputs of it."""
+
+    place: str
+    """Path of the setting."""
+    name: str
+    is_pattern: bool = False
+    inputs: frozenset[str] = frozenset()
+    inputs_place: str = ""
+    """Path of the mapping that names the inputs."""
+
+
+def literal_mentions(place: str, names: Iterable[str]) -> Iterator[ModelMention]:
+    """The mentions of a mapping by model name."""
+    for name in names:
+        yield ModelMention(f"{place}.{name}", name)
+
+
+def pattern_mentions(place: str, patterns: Iterable[str]) -> Iterator[ModelMention]:
+    """The mentions of shell-style patterns; "*" names no model."""
+    for pattern in patterns:
+        if pattern != "*":
+            yield ModelMention(f"{place}.{pattern}", pattern, is_pattern=True)
+
+
+def below(place: str, mentions: Iterable[ModelMention]) -> Iterator[ModelMention]:
+    """The same mentions with paths that begin at `place`."""
+    for mention in mentions:
+        inputs_place = f"{place}.{mention.inputs_place}"
+        yield replace(
+            mention, place=f"{place}.{mention.place}", inputs_place=inputs_place
+        )
 
 
 class Settings(BaseModel):
@@ -27,6 +66,10 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
         hide_input_in_errors=True,
     )
+
+    def model_mentions(self) -> Iterable[ModelMention]:
+        """The models that these settings name."""
+        return ()
 
 
 class ModelFilter(Settings):
@@ -42,6 +85,10 @@ class ModelFilter(Settings):
         return any(fnmatchcase(name, p) for p in self.include) and not any(
             fnmatchcase(name, p) for p in self.exclude
         )
+
+    def model_mentions(self) -> Iterable[ModelMention]:
+        """The patterns of names to take."""
+        return pattern_mentions("include", self.include)
 
 
 def _sendable(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:

@@ -75,16 +75,65 @@ def _runs(name: str, kinds: str, color: str) -> Any:
     """A mark over the time of each run, and of each of its phases."""
     runs = f'triton_run_info{{{SELECTORS["s"]}, kind=~"{kinds}"}}'
     return (
+        _mark(name, color)
+        .expr(f"max by (run, kind, profile, phase) ({runs})")
+        .title_format("{{kind}} {{run}}")
+        .text_format("{{profile}}: {{phase}}")
+        .tag_keys("kind,profile,phase")
+    )
+
+
+def _alerts() -> Any:
+    """A mark over the time for which one of our alerts fires.
+
+    Those of a whole fleet have no instance and no job, and are marked as well.
+    """
+    chosen = SELECTORS["s"].replace('"$job"', '"$job|"')
+    chosen = chosen.replace('"$instance"', '"$instance|"')
+    firing = f'ALERTS{{alertstate="firing", alertname=~"Triton.*", {chosen}}}'
+    return (
+        _mark("Firing alerts", "orange")
+        .expr(f"max by (alertname, severity, instance) ({firing})")
+        .title_format("{{alertname}} {{instance}}")
+        .text_format("{{severity}}")
+        .tag_keys("alertname,severity")
+    )
+
+
+def _reloads() -> Any:
+    """A mark for the minute after a sidecar started or took another configuration."""
+    reloaded = (
+        f"tritonwatch_config_last_reload_success_timestamp_seconds{{{SELECTORS['s']}}}"
+    )
+    return (
+        _mark("Sidecar reloads", "yellow")
+        .expr(f"max by (instance) ({reloaded}) > time() - 60")
+        .title_format("configuration loaded")
+        .text_format("{{instance}}")
+        .tag_keys("instance")
+    )
+
+
+def _loads() -> Any:
+    """A mark for the two minutes in which a model was loaded again."""
+    loads = f"triton_model_loads_total{{{SELECTORS['s']}}}"
+    return (
+        _mark("Model loads", "purple")
+        .expr(f"sum by (instance, model, version) (increase({loads}[2m])) > 0")
+        .title_format("{{model}} {{version}} loaded")
+        .text_format("{{instance}}")
+        .tag_keys("model,version")
+    )
+
+
+def _mark(name: str, color: str) -> Any:
+    return (
         dashboard.AnnotationQuery()
         .name(name)
         .datasource(DATASOURCE)
         .enable(enable=True)
         .icon_color(color)
-        .expr(f"max by (run, kind, profile, phase) ({runs})")
         .step(_STEP)
-        .title_format("{{kind}} {{run}}")
-        .text_format("{{profile}}: {{phase}}")
-        .tag_keys("kind,profile,phase")
     )
 
 
@@ -122,6 +171,8 @@ def framed(
     )
     board = board.annotation(_runs("Load runs", "load|capacity", "blue"))
     board = board.annotation(_runs("Chaos runs", "chaos", "red"))
+    for marks in (_alerts(), _reloads(), _loads()):
+        board = board.annotation(marks)
     for variable in (*_variables(by_model), *choices):
         board = board.with_variable(variable)
     for heading, panels in sections:

@@ -25,6 +25,8 @@ from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from grafana.empty_panels import hint
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -195,6 +197,7 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
 ) -> Any:
     """Lines over time. `band` has patterns of the lower and the upper series of an interval."""
     panel = _common(timeseries.Panel(), title, description, unit, span, alerts)
+    panel = panel.no_value(hint(query.expr for query in queries))
     panel = (
         panel.line_width(1)
         .fill_opacity(30 if stacked else 5)
@@ -295,6 +298,7 @@ def heat(
 ) -> Any:
     """Colour over time: of histogram buckets, or of one value for each series."""
     panel = _common(heatmap.Panel(), title, description, unit, span)
+    panel = panel.no_value(hint([query.expr]))
     target = _target(query, 0)
     if buckets:
         target = target.format(PromQueryFormat.HEATMAP)
@@ -315,6 +319,7 @@ def bars(
     With `repeat` there is one such panel for each chosen value of that variable.
     """
     panel = _common(barchart.Panel(), title, description, unit, span)
+    panel = panel.no_value(hint(query.expr for query in columns))
     for number_, query in enumerate(columns):
         panel = panel.with_target(_instant(query, number_))
     if repeat:
@@ -345,6 +350,7 @@ def rows(
 ) -> Any:
     """A table of the newest values; each query is a column, named by its legend."""
     panel = _common(table.Panel(), title, description, unit, span, alerts)
+    panel = panel.no_value(hint(query.expr for query in columns))
     for number_, query in enumerate(columns):
         panel = panel.with_target(_instant(query, number_))
     if steps:

@@ -42,7 +42,9 @@ def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> Run
         PlanError: the profile is more than one run can hold.
     """
     result = _sent(scenario, mix, options)
-    about = replace(result.about, goodput=scenario.goodput or "")
+    about = replace(
+        result.about, goodput=scenario.goodput or "", slo=scenario.slo or ""
+    )
     return replace(result, about=about)
 
 

@@ -175,6 +175,8 @@ class About:
     interrupted: bool = False
     goodput: str = ""
     """Limits that a request meets together to be a good one, like "ttft<500ms"."""
+    slo: str = ""
+    """Objective that the run is to meet, like "p99<20ms,errors<0.1%"."""
     backoff: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the client's waits: before gRPC connects again, and in a closed loop
     after a request without an answer."""

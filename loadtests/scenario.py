@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from exporter.config import config_file, config_problems
 from exporter.config.configuration import Address
@@ -152,10 +152,26 @@ class Scenario(Settings):
     goodput: str | None = Field(default=None)
     """Limits that a request meets together to be a good one, like "ttft<500ms,itl<50ms"."""
 
+    @field_validator("slo")
+    @classmethod
+    def _objective_that_is_one(cls, slo: str | None) -> str | None:
+        from loadtests.capacity.load_objective import parse  # noqa: PLC0415 - it imports us
+
+        if slo is not None:
+            _understood(parse, slo)
+        return slo
+
+    @field_validator("goodput")
+    @classmethod
+    def _limits_that_are_some(cls, goodput: str | None) -> str | None:
+        from loadtests.capacity.load_objective import parse_limits  # noqa: PLC0415
+
+        if goodput is not None:
+            _understood(parse_limits, goodput)
+        return goodput
+
     @model_validator(mode="after")
     def _sensible(self) -> Scenario:
-        self.objective()
-        self.limits()
         if self.target.target().is_openai:
             protocol = f"protocol {self.target.protocol}"
             for model in self.models:

@@ -151,7 +151,7 @@ def _set_profile(given: dict[str, Any], options: argparse.Namespace) -> None:
         profile = {"kind": kind}
     for key, text in _pairs(options.set or (), "--set", "KEY=VALUE").items():
         profile[key] = _value(text)
-    if options.rate is not None:
+    if options.rate is not None and profile:
         _require_rate(profile.get("kind"))
         profile[_RATE] = options.rate
     if options.duration is not None:
@@ -166,8 +166,13 @@ def _require_rate(kind: object) -> None:
     definitions = Scenario.model_json_schema()["$defs"]
     for definition in definitions.values():
         keys: Mapping[str, Any] = definition.get("properties", {})
-        if keys.get("kind", {}).get("const") == kind and _RATE in keys:
-            return
+        if keys.get("kind", {}).get("const") == kind:
+            if _RATE in keys:
+                return
+            break
+    else:
+        # An unknown profile is refused later, with the list of those there are.
+        return
     raise PlanError(
         f"found --rate for the profile {kind!r}, which has no one rate; give its own "
         "settings with --set KEY=VALUE",

@@ -15,10 +15,10 @@ from typing import (
 
 from pydantic import Field
 
-from exporter.settings import ModelFilter, Settings
+from exporter.settings import ModelFilter, ModelMention, Settings, below
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory, ModelKey
@@ -81,6 +81,10 @@ class ProbeSettings(Settings):
     def label(self) -> str:
         """The probe's name, which is its kind unless the config gives another."""
         return self.name or str(getattr(self, "kind", ""))
+
+    def model_mentions(self) -> Iterable[ModelMention]:
+        """The models of the filter."""
+        return below("models", self.models.model_mentions())
 
     def build(self, access: Access) -> Probe:
         """The probe these settings describe."""

@@ -78,9 +78,13 @@ def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
     """Send the whole set twice, and write it with the answers as expected ones.
 
     Raises:
+        ConfigError: the folder of `output` is missing.
         GoldenDataError: also where two answers to a row differ, or one is not finite:
             such a model is not to be trusted with what is right.
     """
+    if not output.parent.is_dir():
+        reason = f"found {str(output)!r}: there is no folder {output.parent}"
+        raise ConfigError("--output", [reason])
     first = ask(wanted, tell)
     second = ask(wanted, tell)
     settings = wanted.data

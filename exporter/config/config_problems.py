@@ -181,13 +181,16 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
         case "union_tag_invalid":
             key = _tag_key(context)
             shown = _shown((*place.path, key), document)
-            yield f"{where}.{key}: found {shown}; want {_tags(place)}"
+            written = _value((*place.path, key), document)
+            near = _near(written, _kinds(place)) if isinstance(written, str) else None
+            meant = f"did you mean {near!r}? Want" if near else "want"
+            yield f"{where}.{key}: found {shown}; {meant} {_tags(place)}"
         case "value_error":
             for line in str(context["error"]).split("\n"):
                 told = _as_written(line, document.secrets)
                 if not told.startswith("found "):
                     told = f"found {_masked(place, document)}; {told}"
-                yield f"{where}: {told}"
+                yield f"{where}: {told}" if place.path else told
         case _:
             value = _value(place.path, document)
             wanted = _wanted(item, place.nodes[-2:], value)
@@ -196,8 +199,13 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
 
 def _nearest(place: _Place) -> str:
     known = place.keys()
-    near = difflib.get_close_matches(str(place.path[-1]), known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    near = _near(place.path[-1], known)
+    return f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
+
+
+def _near(written: object, known: Sequence[str]) -> str | None:
+    """The known word that was probably meant."""
+    return next(iter(difflib.get_close_matches(str(written), known, n=1)), None)
 
 
 def _tag_key(context: Mapping[str, Any]) -> str:
@@ -206,8 +214,11 @@ def _tag_key(context: Mapping[str, Any]) -> str:
 
 
 def _tags(place: _Place) -> str:
-    mapping = place.nodes[-1]["discriminator"]["mapping"]
-    return _joined([repr(kind) for kind in sorted(mapping)])
+    return _joined([repr(kind) for kind in _kinds(place)])
+
+
+def _kinds(place: _Place) -> list[str]:
+    return sorted(place.nodes[-1]["discriminator"]["mapping"])
 
 
 def _joined(choices: Sequence[str]) -> str:

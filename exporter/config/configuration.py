@@ -23,11 +23,11 @@ from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.network.addresses import without_brackets
 from exporter.output.push import OtlpSettings
-from exporter.settings import Headers, ModelFilter, Settings
+from exporter.settings import Headers, ModelFilter, ModelMention, Settings, below
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 # What stands between `//` and `/` of a URL could say more than where to go: `#`, `?`
 # and `@` would take a request elsewhere than the text seems to say.
@@ -267,6 +267,19 @@ class Config(Settings):
         if has_synthetic or not self.probes:
             return self.probes
         return (SyntheticSettings(), *self.probes)
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """Every model that the file names, with the path of the setting."""
+        named: list[tuple[str, Settings]] = [
+            ("models", self.models),
+            *((f"probes.{probe.label}", probe) for probe in self.all_probes()),
+            *((f"collectors.{c.kind}", c) for c in self.all_collectors()),
+            *((f"slos.{objective.name}", objective) for objective in self.slos),
+            *((f"drift.{place}", entry) for place, entry in enumerate(self.drift)),
+            ("cost", self.cost),
+        ]
+        for place, settings in named:
+            yield from below(place, settings.model_mentions())
 
     def all_collectors(self) -> tuple[AnyCollector, ...]:
         """Every collector that runs, the configured ones in place of the defaults."""

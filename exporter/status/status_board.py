@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.features.slo.objectives import Objective
     from exporter.samples import AnySample
+    from exporter.settings import ModelMention
     from exporter.status.status_findings import Finding, State
 
 
@@ -50,9 +51,10 @@ class StatusBoard:
         inventory: Inventory,
         serving: Mapping[ModelKey, bool],
         objectives: Iterable[Objective],
+        mentions: Iterable[ModelMention] = (),
     ) -> Judgement:
         """Return the current findings; a changed state becomes a mark."""
-        found = findings(samples, inventory, serving, objectives)
+        found = findings(samples, inventory, serving, objectives, mentions)
         keys = [(e.name, e.version) for e in inventory.index if e.state]
         with self._lock:
             now = self._wall_clock()

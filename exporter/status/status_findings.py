@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from exporter import catalogue
+from exporter.runtime.model_mentions import misfits
 from exporter.samples import MetricSpec, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.features.slo.objectives import Objective
+    from exporter.runtime.model_mentions import Misfit
     from exporter.samples import AnySample
+    from exporter.settings import ModelMention
 
 State = Literal["DOWN", "LYING", "FAILING", "DRIFTED", "SLOW", "UNKNOWN", "SERVING"]
 """The headline of a model, worst first. LYING returns wrong answers."""
@@ -56,8 +59,12 @@ def findings(
     inventory: Inventory,
     serving: Mapping[ModelKey, bool],
     objectives: Iterable[Objective],
+    mentions: Iterable[ModelMention] = (),
 ) -> list[Finding]:
-    """Return all known problems; of a server that is down, only that one."""
+    """Return all known problems; of a server that is down, only that one.
+
+    `mentions` are the models and inputs that the configuration names.
+    """
     if not inventory.up:
         return [Finding("Triton", "does not answer", _SERVING, "TritonDown")]
     found: Found = defaultdict(list)
@@ -65,8 +72,12 @@ def findings(
         if sample.spec in _LOOKED_AT and isinstance(sample, Sample):
             found[sample.spec].append(sample)
     models = {entry.name for entry in inventory.index}
+    wrong_inputs = [m for m in misfits(mentions, inventory) if m.model]
+    # Such a probe sends nothing, which is no evidence against the model.
+    unproven = {(m.model, m.version) for m in wrong_inputs if m.of_probe}
     return [
-        *_server(found, inventory, serving),
+        *map(_wrong_input, wrong_inputs),
+        *_server(found, inventory, serving, unproven),
         *_answers(found),
         *_drift(found),
         *_budgets(found, objectives, models),
@@ -115,10 +126,21 @@ def state_of(
     return worst
 
 
+def _wrong_input(misfit: Misfit) -> Finding:
+    meant = f"; did you mean {misfit.nearest!r}?" if misfit.nearest else ""
+    text = (
+        f"{misfit.place} names an input that it does not have; it has "
+        f"{misfit.shown}{meant}"
+    )
+    key = misfit.model, misfit.version
+    return Finding(misfit.model, text, _SERVING, "TritonReadinessLie", None, *key)
+
+
 def _server(
     found: Found,
     inventory: Inventory,
     serving: Mapping[ModelKey, bool],
+    unproven: Collection[ModelKey],
 ) -> Iterator[Finding]:
     if not inventory.ready:
         yield Finding("Triton", "is up, but not ready", _SERVING, "TritonNotReady")
@@ -131,7 +153,7 @@ def _server(
         key = entry.name, entry.version
         if not entry.ready:
             text, runbook = "is not ready", "TritonModelGone"
-        elif serving.get(key) is False:
+        elif serving.get(key) is False and key not in unproven:
             text = "is ready, but does not answer correctly"
             runbook = "TritonReadinessLie"
         else:

@@ -15,16 +15,17 @@ from exporter.histograms.buckets import UPPER, ZERO_THRESHOLD, slot_of
 
 
 def bucketed(milliseconds: float) -> float:
-    """The middle of the value's histogram bucket, off by at most 1.1 %, in milliseconds.
+    """The middle of the value's histogram bucket in milliseconds, in four digits.
 
-    The same bucket as in the histogram, so that Locust's percentiles are those of it.
+    Off by at most 1.1 %. The same bucket as in the histogram, so that Locust's percentiles
+    are those of it.
     """
     seconds = milliseconds / 1e3
     if seconds <= ZERO_THRESHOLD:
         return 0.0
     slot = slot_of(seconds)
     low, high = float(UPPER[slot - 1]), float(UPPER[slot])
-    return round(2e3 * low * high / (low + high), 6)
+    return float(_number(2e3 * low * high / (low + high)))
 
 
 def install() -> None:

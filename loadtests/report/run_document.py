@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from loadtests.report.objective_table import objective_table, objective_verdict
 from pages import units
 from pages.blocks import (
     Document,
@@ -60,7 +61,7 @@ def verdict(report: RunReport) -> Verdict:
 
 
 def _blocks(report: RunReport) -> Iterator[Block]:
-    yield verdict(report)
+    yield from _verdicts(report)
     for warning in report.warnings:
         yield Paragraph(f"note: {warning}", soft=True)
     yield Tiles(_tiles(report))
@@ -73,6 +74,17 @@ def _blocks(report: RunReport) -> Iterator[Block]:
     yield from _profile(report)
     yield from _sidecar(report)
     yield Fold("How to repeat it", [_origin(report)], in_text=False)
+
+
+def _verdicts(report: RunReport) -> Iterator[Block]:
+    """Most important first: no objective is proven by numbers that are not valid."""
+    judged = objective_verdict(report)
+    if judged is None:
+        yield verdict(report)
+        return
+    both = [Verdict(*judged), verdict(report)]
+    yield from both if report.valid else reversed(both)
+    yield objective_table(report.objectives)
 
 
 def _tiles(report: RunReport) -> dict[str, str]:
@@ -124,7 +136,7 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
             Series("p99", times, _column(slices, "p99")),
             Series("slowest", times, _column(slices, "max"), "points"),
         ),
-        marks,
+        (*marks, *_limits(report, "latency")),
     )
     offered = np.array([s.offered_per_second for s in slices])
     answered = np.array([s.answered_per_second for s in slices])
@@ -140,20 +152,28 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
     )
     if any(s.missed for s in slices):
         missed = np.array([float(s.missed) for s in slices])
+        width = report.duration_seconds / len(slices)
         yield Plot(
             "Missed: errors, wrong answers, timeouts, rejected",
             _SECONDS,
             Axis("requests", low=0.0),
-            (Series("missed", times, missed, "area", colour=1),),
+            (
+                Series("missed", times, missed, "area", colour=1),
+                *(
+                    Series(o.term, times, o.allowed_ratio * offered * width, colour=3)
+                    for o in report.objectives
+                    if o.limit_seconds is None
+                ),
+            ),
         )
 
 
 def _streamed(report: RunReport) -> Iterator[Plot]:
     slices, marks = report.slices, _phase_marks(report)
     times = np.array([s.start_seconds for s in slices])
-    for title, name in (
-        ("Time to the first response", "first_response"),
-        ("Time for each output token after the first", "mean_gap"),
+    for title, name, measure in (
+        ("Time to the first response", "first_response", "ttft"),
+        ("Time for each output token after the first", "mean_gap", "itl"),
     ):
         spreads = [getattr(s, name) for s in slices]
         if any(spreads):
@@ -165,7 +185,7 @@ def _streamed(report: RunReport) -> Iterator[Plot]:
                     Series(shown, times, _quantiles_of(spreads, quantile))
                     for shown, quantile in (("median", "p50"), ("p99", "p99"))
                 ),
-                marks,
+                (*marks, *_limits(report, measure)),
             )
 
 
@@ -189,6 +209,7 @@ def _distribution(report: RunReport) -> Iterator[Plot]:
             Series("from the intended send", x, due * _MS),
             Series("from the send", x, sent * _MS),
         ),
+        _limits(report, "latency"),
     )
 
 
@@ -196,6 +217,15 @@ def _phase_marks(report: RunReport) -> tuple[Mark, ...]:
     if not 1 < len(report.parts) <= _MOST_PHASE_MARKS:
         return ()
     return tuple(Mark(part.name, x=part.start_seconds) for part in report.parts)
+
+
+def _limits(report: RunReport, measure: str) -> tuple[Mark, ...]:
+    """The limits of the objective as lines, in milliseconds."""
+    return tuple(
+        Mark(one.term, y=one.limit_seconds * _MS)
+        for one in report.objectives
+        if one.measure == measure and one.limit_seconds is not None
+    )
 
 
 def _column(slices: tuple[Slice, ...], name: str) -> np.ndarray:

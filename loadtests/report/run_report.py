@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from exporter.settings import Settings
+from loadtests.report.objective_verdict import Objective, objectives_of
 from loadtests.report.stream_report import (
     Goodput,
     Spread,
@@ -149,6 +150,8 @@ class RunReport(Settings):
     between_responses: Latency | None
     streams: Streams | None = None
     goodput: Goodput | None = None
+    objectives: tuple[Objective, ...] = ()
+    """Terms of the objective that the run was given (`--slo`)."""
     slices: tuple[Slice, ...]
     parts: tuple[Part, ...]
     curve: tuple[CurvePoint, ...]
@@ -191,6 +194,7 @@ def report_of(result: RunResult) -> RunReport:
         between_responses=_optional(result.between_responses),
         streams=streams_of(result),
         goodput=goodput_of(result),
+        objectives=objectives_of(result),
         slices=slices,
         parts=tuple(_parts(result)),
         curve=tuple(_curve(result)),

@@ -173,7 +173,8 @@ def test_every_file_in_a_page_is_one_that_its_reader_takes(
     if value.keys() <= Config.model_fields.keys():
         monkeypatch.chdir(tmp_path)
         capacity_report(tmp_path / "slow.json")
-        parse(block.text.encode(), block.name, {})
+        variables = dict.fromkeys(re.findall(r"\$\{env:(\w+)\}", block.text), "x")
+        parse(block.text.encode(), block.name, variables)
     elif "scrape_configs" in value:
         require_commands("promtool")
         taken_by_promtool(block, tmp_path)
@@ -245,3 +246,29 @@ def test_every_place_where_to_look_is_there() -> None:
             assert re.search(rf"\b(?:def|class) {last}\b", file.read_text()), (
                 f"{path}: {name}"
             )
+
+
+def written_by_a_quick_start(page: str) -> set[str]:
+    """What a reader of the page has in the checkout afterwards."""
+    found = {block.file for block in documents.blocks(page) if block.file}
+    options = re.compile(r"(?:--(?:html|json|output)|>|mkdir -p) ([\w./-]+)")
+    for block in documents.blocks(page):
+        if block.language == "sh":
+            for line in documents.lines(block):
+                found |= set(options.findall(line.command))
+    return {name for name in found if not name.startswith("/")}
+
+
+@pytest.mark.parametrize("page", sorted(QUICK_STARTS))
+def test_git_does_not_see_what_a_quick_start_writes(page) -> None:
+    names = written_by_a_quick_start(page)
+    assert names, "every quick start writes a file"
+    ignored = subprocess.run(
+        ["git", "check-ignore", "--no-index", "--stdin"],
+        cwd=ROOT,
+        input="\n".join(names),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert set(ignored.stdout.split()) == names

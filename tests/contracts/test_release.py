@@ -61,6 +61,11 @@ def test_a_release_is_whole_and_the_same_each_time(clone, tmp_path) -> None:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
     chart = folder / f"tritonwatch-chart-{VERSION}.tgz"
     assert not helm_python.lint(str(chart), {}, strict=True)["errors"]
+    with helm_python.Chart.load(str(chart)) as packed:
+        pages = packed.render(
+            {"dashboards": {"enabled": True}}, name="a", namespace="b"
+        )
+    assert any('"uid": "tritonwatch-fleet"' in page for page in pages.values())
     with tarfile.open(folder / f"tritonwatch-image-{VERSION}.tar.gz") as context:
         names = {name.partition("/")[2] for name in context.getnames()}
     copied = [

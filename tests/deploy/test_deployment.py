@@ -23,14 +23,18 @@ DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "tritonwatch"
 KUBERNETES = ("1.29", "1.33")
 # The operator's own kinds are in no Kubernetes schema.
-FOREIGN_KINDS = {"PodMonitor"}
+FOREIGN_KINDS = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 VALUES = {
     "as it is": {},
     "everything": {
         "scrape": {
             "annotations": True,
             "podMonitor": {"enabled": True, "interval": "5s"},
+            "serviceMonitor": {"enabled": True, "interval": "5s"},
         },
+        "serviceAccount": {"create": True},
+        "prometheusRule": {"enabled": True},
+        "dashboards": {"enabled": True},
         "networkPolicy": {"enabled": True},
         "nodeSelector": {"pool": "gpu"},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],

@@ -10,7 +10,10 @@ from typing import get_args
 import promql
 import pytest
 
+from exporter import catalogue
+from exporter.config.configuration import Config
 from exporter.features.runs.run_board import RunNotice
+from exporter.samples import MetricSpec
 from grafana import build
 
 FOLDER = Path(build.__file__).with_name("dashboards")
@@ -37,6 +40,7 @@ PANEL_TYPES = {"row", "stat", "timeseries", "heatmap", "table", "barchart"}
 # https://grafana.com/docs/grafana/latest/visualizations/panels-visualizations/query-transform-data/
 TRANSFORMATIONS = {"merge", "organize", "sortBy"}
 RUNBOOKS = FOLDER.parents[1] / "deploy" / "runbooks"
+KINDS = set(re.findall(r'"const": "(\w+)"', json.dumps(Config.model_json_schema())))
 UNITS = {
     "none", "short", "s", "percentunit", "reqps", "cps", "bytes", "watt", "joule",
     "celsius", "hertz", "currencyUSD", "massg", "dateTimeAsIso",
@@ -112,11 +116,22 @@ class TestEveryDashboard:
             assert annotation["enable"] is True
             assert annotation["datasource"]["uid"] == "${datasource}"
             [selector] = promql.selectors(promql.filled_in(annotation["expr"]))
-            assert selector.metric == "triton_run_info"
+            if selector.metric != "triton_run_info":
+                continue
             kinds = re.search(r'kind=~"([a-z|]+)"', annotation["expr"])[1]
             marked |= dict.fromkeys(kinds.split("|"), annotation["iconColor"])
         assert marked.keys() == set(get_args(RunNotice.model_fields["kind"].annotation))
         assert marked["chaos"] != marked["load"]
+
+    def test_marks_firing_alerts_reloads_and_loads_of_models(self, board) -> None:
+        marks = {a["name"]: a for a in board["annotations"]["list"]}
+        assert marks.keys() >= {"Firing alerts", "Sidecar reloads", "Model loads"}
+        alerts = marks["Firing alerts"]["expr"]
+        assert 'alertstate="firing"' in alerts
+        # An alert over a fleet has no instance: choosing one must not hide it.
+        assert 'instance=~"$instance|"' in alerts
+        colors = [mark["iconColor"] for mark in marks.values()]
+        assert len(set(colors)) == len(colors)
 
     def test_its_runbooks_are_there(self, board) -> None:
         for panel in board["panels"]:
@@ -202,6 +217,30 @@ def test_both_ends_of_an_interval_are_drawn(panel) -> None:
         assert style.get("custom.lineWidth", 1) > 0
 
 
+# Metrics that are always there; all others depend on what is configured or sent.
+ALWAYS = {
+    spec.name
+    for part in (catalogue.server_metrics, catalogue.probe_metrics)
+    for spec in vars(part).values()
+    if isinstance(spec, MetricSpec)
+}
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_an_empty_panel_says_how_to_fill_it(panel) -> None:
+    if panel["type"] == "stat":
+        return  # says "no traffic", "no SLO" in large letters
+    queries = [promql.filled_in(target["expr"]) for target in panel["targets"]]
+    metrics = {s.metric for query in queries for s in promql.selectors(query)}
+    said = panel["fieldConfig"]["defaults"].get("noValue", "")
+    if not metrics & ALWAYS:
+        assert said, metrics
+    kinds = re.findall(r"kind: (\w+)", said)
+    assert set(kinds) <= KINDS
+    sections = re.findall(r"`(\w+):`", said)
+    assert set(sections) <= set(Config.model_fields)
+
+
 @pytest.mark.parametrize("panel", PANELS)
 def test_nothing_is_filled_down_to_a_pattern(panel) -> None:
     """Grafana looks for a series of exactly that name: with none, nothing is drawn."""
@@ -213,7 +252,7 @@ def test_nothing_is_filled_down_to_a_pattern(panel) -> None:
 def test_an_annotation_names_labels_its_query_keeps(annotation) -> None:
     query = promql.filled_in(annotation["expr"])
     [selector] = promql.selectors(query)
-    names = promql.series_names()
+    names = promql.series_names() | promql.FOREIGN_METRICS
     assert selector.labels <= names[selector.metric] | promql.FOREIGN_LABELS
     kept = promql.grouping_labels(query)
     shown = annotation["titleFormat"] + annotation["textFormat"]

@@ -111,8 +111,12 @@ class Reader:
                 check=False,
             )
             if done.returncode in line.statuses:
-                break
-            if time.monotonic() > deadline:
+                with contextlib.suppress(AssertionError):
+                    reached(command, done.stdout)
+                    break
+                if time.monotonic() > deadline:
+                    break
+            elif time.monotonic() > deadline:
                 pytest.fail(
                     f"{command}: exit {done.returncode}, want {set(line.statuses)}\n"
                     f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}\n{self.said()}"
@@ -175,8 +179,43 @@ class Reader:
         self._going_on.clear()
 
 
+# What a reader is told to see: the beginning of a command, and a line of what it prints.
+SEEN = {
+    # On call.
+    r"curl .*triton_\(up\|model_serving\)": r"^triton_up 1(\.0)?$",
+    r"tritonwatch audit": r"(?is)verdict: .*where a request's time goes",
+    r"curl .*triton_slo_error_budget": r'slo="answers"',
+    r"curl .*/-/ready": r"^tritonwatch is ready$",
+    r"promtool check rules slo-rules.yaml": r"SUCCESS: [1-9]\d* rules found",
+    r"promtool check config": r"SUCCESS: prometheus.yml is valid",
+    r"amtool check-config": r"SUCCESS",
+    # A language model.
+    r"curl .*generate_stream": r'^data: .*"text_output"',
+    r"curl .*response_gap\)_seconds_count": r'first_response_seconds_count\{.*"llm".*\} [1-9]',
+    r"curl .*first_response_latency_seconds": r'quantile="0.5"',
+    r"curl .*triton_tokens_total'": r'model="llm".* [1-9]',
+    r"curl .*triton_backend": r"^triton_backend_requests_running",
+    r"tritonwatch load run --model llm": r"goodput .* within ttft<500ms,itl<50ms",
+    # Capacity.
+    r"tritonwatch load list": r"^\s*poisson\b",
+    r"tritonwatch load run --model slow": r"p99<60ms +(holds|MISSED): ",
+    r"tritonwatch load report monday": r"OBJECTIVE (MET|MISSED|NOT PROVEN)",
+    # A game day.
+    r"tritonwatch chaos list": r"server-killed-nobody-restarts",
+}
+
+
 def reached(command: str, printed: str) -> None:
     """What a command's exit status alone does not show."""
+    for start, line in SEEN.items():
+        if re.match(start, command):
+            assert re.search(line, printed, re.MULTILINE), f"{command}:\n{printed}"
+    if re.match(r"curl .*model_serving", command):
+        serving = re.findall(
+            r"^triton_model_serving\{.*\} (\S+)$", printed, re.MULTILINE
+        )
+        assert len(serving) >= 5, "the demo's five models"
+        assert set(serving) <= {"1", "1.0"}, printed
     if "--scenario silent-failure" in command:
         assert "! digits_fp32: returns wrong answers: golden" in printed
         assert re.search(r"! alert fires: TritonSilentFailure digits_fp32", printed)

@@ -14,9 +14,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from fake_triton import FakeModel, FakeTriton
 from fake_triton.behaviours import INTERNAL
+from golden_probing import DEMO, record
 from playwright.sync_api import expect, sync_playwright
 from waiting import wait_until
 
+from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
@@ -150,6 +152,71 @@ def test_it_says_first_what_needs_attention_and_leads_there(
         expect(link).to_be_hidden(timeout=WAIT_MS)
         expect(first).to_contain_text("answers")
         expect(page.locator("#marks")).to_contain_text("liar 1: DOWN to SERVING")
+
+
+def test_nothing_of_a_model_that_returns_wrong_answers_is_green(
+    start_triton, settings, start_sidecar, opened, tmp_path
+) -> None:
+    repository, golden = tmp_path / "models", tmp_path / "golden.npz"
+    for name in ("digits_fp32", "digits_int8"):
+        write_faulty_model(repository, name, source=DEMO / name)
+    triton = start_triton(repository)
+    record(triton, golden, "--label", "label")
+    fast = {"interval_seconds": 0.2, "max_requests_per_second": 50}
+    often = {"idle_requests_per_second": 20, "idle_busy_ratio": 1, "request_share": 0.5}
+    data = {"file": str(golden), "label": "label"}
+    of_one = {"models": {"include": ["digits_fp32"]}, "data": data}
+    sidecar = start_sidecar(
+        settings(
+            triton,
+            probes=[
+                {"kind": "synthetic", "interval_seconds": 0.5},
+                {"kind": "golden", "busy_share": 0.5, **of_one, **fast, **often},
+            ],
+        )
+    )
+    page = opened(sidecar.port)
+    models = table(page, "Models").get_by_role("row")
+    of_liar = page.get_by_role("row").filter(has_text="digits_fp32")
+    expect(models.filter(has_text="digits_fp32")).to_contain_text(
+        "SERVING", timeout=WAIT_MS
+    )
+    expect(table(page, "Golden scores")).to_contain_text("pass", timeout=WAIT_MS)
+    assert of_liar.locator(".good").count() > 0
+    set_fault(repository, "digits_fp32", Fault("shifted_class"))
+    expect(models.nth(1)).to_contain_text("LYING", timeout=2 * WAIT_MS)
+    expect(models.nth(1)).to_contain_text("returns wrong answers: golden")
+    # The headline, readiness, both probes, golden checks: every row that names it.
+    assert of_liar.count() >= 3
+    expect(of_liar.locator(".good")).to_have_count(0)
+    expect(page.locator("#tiles .good")).to_have_count(0)
+    other = page.get_by_role("row").filter(has_text="digits_int8")
+    expect(other.locator(".good").first).to_be_visible()
+    expect(page.get_by_role("region", name="What needs attention")).to_contain_text(
+        "runbook TritonSilentFailure"
+    )
+
+
+@pytest.mark.parametrize("name", ["Objectives", "Readiness and probes by model"])
+def test_the_keyboard_stays_where_it_is_when_sections_are_redrawn(
+    playground, settings, start_sidecar, opened, name
+) -> None:
+    sidecar = start_sidecar(settings(playground, slos=SLOS))
+    page = opened(sidecar.port)
+    region = table(page, name)
+    expect(region).to_be_visible(timeout=WAIT_MS)
+    region.focus()
+    page.evaluate("name => { document.activeElement.isOld = true; }", name)
+    page.wait_for_function(
+        "name => !document.querySelector(`[aria-label='${name}']`).isOld",
+        arg=name,
+        timeout=WAIT_MS,
+    )
+    expect(region).to_be_focused()
+    page.keyboard.press("Tab")
+    after = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert after != name, "Tab goes on from there"
+    assert page.evaluate("document.activeElement !== document.body")
 
 
 def test_its_charts_have_a_past_when_it_is_opened_also_after_a_reload(

@@ -320,3 +320,29 @@ def short(server, text: str) -> None:
     began = time.monotonic()
     assert main([*given, *text.split()]) in (0, 1, 3)
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("rate", [(), ("--rate", "5")])
+def test_an_unknown_profile_is_refused_as_unknown(run, rate) -> None:
+    status, _, err = run("--model", "m", "--profile", "poison", *rate)
+    assert status == 2
+    assert err.startswith(
+        "tritonwatch: the options: profile.kind: found \"poison\"; did you mean 'poisson'? "
+        "Want 'closed', 'constant', "
+    )
+    assert "'poisson', 'replay'" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_rate_without_a_profile_asks_for_one(run) -> None:
+    status, _, err = run("--model", "m", "--rate", "4")
+    assert status == 2
+    assert "found neither --profile nor --concurrency" in err
+
+
+def test_an_option_that_is_wrong_is_named_once(run) -> None:
+    given = ("--model", "m", "--profile", "poisson", "--rate", "4", "--duration", "3")
+    for option, text in {"slo": "p99", "goodput": "p99"}.items():
+        status, _, err = run(*given, f"--{option}", text)
+        assert status == 2
+        assert err.startswith(f"tritonwatch: the options: {option}: found 'p99'; want ")

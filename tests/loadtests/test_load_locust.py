@@ -22,6 +22,7 @@ from exporter.histograms.histogram import Histogram
 from loadtests import plan
 from loadtests.distributed import sender
 from loadtests.distributed.coordinator import Coordinator
+from loadtests.distributed.locust_numbers import bucketed
 from loadtests.distributed.tally import Tally
 from loadtests.result import Outcome, Requests
 from loadtests.scenario import Scenario
@@ -351,3 +352,9 @@ def test_without_a_profile_locusts_users_are_the_concurrency(loaded) -> None:
     assert child.returncode == 0, output
     assert arrivals_in(output) > 100
     assert "closed, 1 workers" in output
+
+
+def test_percentiles_have_four_digits_like_the_table() -> None:
+    shown = [bucketed(milliseconds) for milliseconds in (0.0, 0.0123, 16.14, 1634.0)]
+    assert shown == [float(f"{value:.4g}") for value in shown]
+    assert shown == pytest.approx([0.0, 0.0123, 16.14, 1634.0], rel=0.012)

@@ -15,9 +15,10 @@ from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
 from exporter.samples import Sample
+from exporter.settings import ModelMention
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.triton.model import IndexEntry, ModelSpec
@@ -41,6 +42,14 @@ class ColdStartSettings(CollectorSettings):
         default={}, max_length=10_000
     )
     """Content of the request, by model and input."""
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The models with content of their own."""
+        for model, inputs in self.overrides.items():
+            place = f"overrides.{model}"
+            yield ModelMention(
+                place, model, inputs=frozenset(inputs), inputs_place=place
+            )
 
     def build(self, access: Access) -> ColdStartCollector:
         """The collector."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field, model_validator
 
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.settings import Settings
+from exporter.settings import ModelMention, Settings, pattern_mentions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from exporter.features.drift.drift_collector import DriftCollector
 
@@ -163,6 +163,10 @@ class DriftSettings(Settings):
     def windows_per_false_alarm(self) -> float:
         """Windows of a month, at their closest, for each false alarm allowed."""
         return MONTH_SECONDS / self.window.seconds / self.false_alarms_per_month
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The pattern of the models."""
+        return pattern_mentions("models", [self.models])
 
     @model_validator(mode="after")
     def _sensible(self) -> DriftSettings:

@@ -11,9 +11,11 @@ from exporter.features.energy.sources import AnySource
 from exporter.features.energy.sources.nvml import NvmlSettings
 from exporter.features.energy.sources.rapl import RaplSettings
 from exporter.features.energy.sources.triton_gauges import TritonGaugesSettings
-from exporter.settings import Settings
+from exporter.settings import ModelMention, Settings, literal_mentions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from exporter.access.collector_base import Access
     from exporter.features.energy.energy_collector import EnergyCollector
 
@@ -56,6 +58,10 @@ class CostSettings(Settings):
     """Work of an inference, by model name."""
     gpu: GpuPeakSettings = Field(default=GpuPeakSettings())
     """Peak of the GPUs, in place of the built-in table."""
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The models whose work is given."""
+        return literal_mentions("models", self.models)
 
 
 class PowerSettings(CollectorSettings):

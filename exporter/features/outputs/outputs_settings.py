@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from exporter.access.collector_base import CollectorSettings
-from exporter.settings import ModelFilter
+from exporter.settings import ModelFilter, ModelMention, below, literal_mentions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from exporter.access.collector_base import Access
     from exporter.features.outputs.outputs_collector import OutputsCollector
 
@@ -30,6 +32,11 @@ class OutputsSettings(CollectorSettings):
     """The latest answers that the figures are of."""
     models_limit: int = Field(default=200, ge=1, le=10_000)
     """Limit of model versions."""
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The models of the filter, and those with an output of their own."""
+        yield from below("models", self.models.model_mentions())
+        yield from literal_mentions("outputs", self.outputs)
 
     def build(self, access: Access) -> OutputsCollector:
         """The collector."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
 from exporter.catalogue.judged_metrics import judged_metric
-from exporter.settings import Settings
+from exporter.settings import ModelMention, Settings, pattern_mentions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Source = Literal["requests", "probes"]
 LatencyKind = Literal["latency", "first_response", "response_gap"]
@@ -32,6 +35,10 @@ class _Objective(Settings):
     def matches(self, model: str) -> bool:
         """Return whether events of `model` count."""
         return fnmatchcase(model, self.models)
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The pattern of the models whose events count."""
+        return pattern_mentions("models", [self.models])
 
 
 class LatencyObjective(_Objective):
@@ -127,6 +134,10 @@ class PresetObjective(Settings):
     """For energy: joules of an inference, with its share of the idle energy."""
     boundary: Literal["gpu", "host"] = Field(default="gpu")
     """For energy: that of the boards or of the host."""
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The pattern of the models whose events count."""
+        return pattern_mentions("models", [self.models])
 
     @model_validator(mode="after")
     def _complete(self) -> PresetObjective:

@@ -30,11 +30,11 @@ from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
 from exporter.own_requests.signatures import changed_signature
-from exporter.settings import Settings
+from exporter.settings import ModelMention, Settings
 from exporter.triton.http_path import is_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory
@@ -88,6 +88,18 @@ class SyntheticSettings(ProbeSettings):
     """Overrides by model name."""
     seed: int = Field(default=0, ge=0)
     """Seed of the made-up tensors."""
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The models of the filter, and those with overrides."""
+        yield from super().model_mentions()
+        for model, override in self.overrides.items():
+            place = f"overrides.{model}"
+            yield ModelMention(
+                place,
+                model,
+                inputs=frozenset(override.inputs),
+                inputs_place=f"{place}.inputs",
+            )
 
     def build(self, access: Access) -> SyntheticProbe:
         """The probe."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.settings import Settings
+from exporter.settings import ModelMention, Settings, literal_mentions
 from exporter.taps.mirroring.cloudevents import EventSink
 from exporter.taps.mirroring.intake import Intake, Rates
 from exporter.taps.mirroring.mirrored_grpc import MessageSink
 from exporter.taps.mirroring.mirrored_http import InferSink
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from exporter.samples import AnySample
     from exporter.taps.tap_route import MessageRoute, TapRoute
@@ -61,6 +61,10 @@ class MirrorSettings(CollectorSettings):
     max_body_bytes: int = Field(default=2 << 20, ge=1024, le=32 << 20)
     """Largest body read, inflated too. A hostile one takes up to 32 times this size of
     memory while it is read, one at a time."""
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The models with rates of their own."""
+        return literal_mentions("overrides", self.overrides)
 
     def build(self, access: Access) -> MirrorCollector:
         """The collector."""

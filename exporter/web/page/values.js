@@ -61,7 +61,20 @@ function table(caption, rows, columns) {
 }
 
 function replace(id, ...children) {
-  document.getElementById(id).replaceChildren(...children);
+  const place = document.getElementById(id);
+  keeping(place, () => place.replaceChildren(...children));
+}
+
+// Redraws a place; keyboard focus and sideways scrolling stay with what has the same name afterwards.
+function keeping(place, redraw) {
+  const name = (e) => [e.tagName, e.closest("[id]")?.id, e.getAttribute("aria-label"), e.getAttribute("href")].join(" ");
+  const before = document.activeElement, isInside = before !== place && place.contains(before);
+  const wanted = isInside ? name(before) : "";
+  const scrolled = new Map([...place.querySelectorAll(".scroll")].map((e) => [name(e), e.scrollLeft]));
+  redraw();
+  for (const e of place.querySelectorAll(".scroll")) e.scrollLeft = scrolled.get(name(e)) || 0;
+  if (!isInside || document.activeElement === before) return;
+  [...place.querySelectorAll("a, summary, [tabindex]")].find((e) => name(e) === wanted)?.focus({ preventScroll: true });
 }
 
 // Details under one line, opened when something goes wrong; what a reader opened or closed stays so.
@@ -72,7 +85,7 @@ function fold(id, text, isWrong, ...children) {
   if (isWrong && !summary.classList.contains("bad")) details.open = true;
   summary.className = isWrong ? "bad" : "";
   summary.textContent = text;
-  details.replaceChildren(summary, ...children);
+  keeping(place, () => details.replaceChildren(summary, ...children));
 }
 
 function sum(entries, key = "value") {

@@ -18,6 +18,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{/* The service account of the pod: its own, one of yours, or none. */}}
+{{- define "tritonwatch.account" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "tritonwatch.name" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The configuration file: what `config` says over the default target, and a state file for the
 statistics in the volume `tritonwatch-state`. */}}
 {{- define "tritonwatch.config" -}}
@@ -47,6 +56,10 @@ Triton and gone after it; its startup must not wait for Triton, or the pod would
   restartPolicy: Always
   {{- end }}
   args: [serve, --config, /etc/tritonwatch/tritonwatch.yaml]
+  {{- with .Values.extraEnv }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   ports:
     - name: tritonwatch
       containerPort: 8003
@@ -78,6 +91,9 @@ Triton and gone after it; its startup must not wait for Triton, or the pod would
       readOnly: true
     - name: tritonwatch-state
       mountPath: /var/lib/tritonwatch
+    {{- with .Values.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end -}}
 
 {{- define "tritonwatch.volume" -}}
@@ -92,4 +108,7 @@ Triton and gone after it; its startup must not wait for Triton, or the pod would
   emptyDir:
     sizeLimit: 256Mi
   {{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}

@@ -1,0 +1,127 @@
+"""Compares the models and inputs that settings name with those of the server."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from exporter.access.inventory import Inventory
+    from exporter.settings import ModelMention
+
+log = structlog.get_logger()
+
+_NAMED: Final = 10
+_LOGGED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A name in the configuration that nothing of the server has."""
+
+    place: str
+    """Path of the setting, like `probes.synthetic.overrides.resnt`."""
+    name: str
+    known: tuple[str, ...]
+    """The models of the server, or the inputs of the model."""
+    model: str = ""
+    """The model whose input it should be; "" where `name` should be a model's."""
+    version: str = ""
+
+    @property
+    def of_probe(self) -> bool:
+        """True if a probe sends nothing because of it."""
+        return self.place.startswith("probes.")
+
+    @property
+    def nearest(self) -> str | None:
+        """The known name that was probably meant."""
+        return next(iter(difflib.get_close_matches(self.name, self.known, n=1)), None)
+
+    @property
+    def shown(self) -> str:
+        """The known names, the first few of many."""
+        more = ["…"] if len(self.known) > _NAMED else []
+        return ", ".join([*self.known[:_NAMED], *more])
+
+
+def misfits(mentions: Iterable[ModelMention], inventory: Inventory) -> list[Misfit]:
+    """Return all names that match nothing; none while the server lists no models."""
+    if not inventory.up or not inventory.index:
+        return []
+    models = {entry.name for entry in inventory.index}
+    return [
+        misfit
+        for mention in mentions
+        for misfit in _of_mention(mention, models, inventory)
+    ]
+
+
+def _of_mention(
+    mention: ModelMention, models: Collection[str], inventory: Inventory
+) -> Iterator[Misfit]:
+    name = mention.name
+    is_known = name in models
+    if mention.is_pattern and not is_known:
+        is_known = any(fnmatchcase(model, name) for model in models)
+    if not is_known:
+        yield Misfit(mention.place, name, tuple(sorted(models)))
+        return
+    if not mention.inputs:
+        return
+    for (model, version), spec in sorted(inventory.models.items()):
+        if model == name:
+            known = tuple(sorted(tensor.name for tensor in spec.inputs))
+            for unknown in sorted(mention.inputs - set(known)):
+                place = f"{mention.inputs_place}.{unknown}"
+                yield Misfit(place, unknown, known, model, version)
+
+
+class MentionLog:
+    """Logs each misfit once, and once when it is over."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Misfit] = {}
+
+    def look(self, mentions: Iterable[ModelMention], inventory: Inventory) -> None:
+        """Log the changes since the last call."""
+        if not inventory.up or not inventory.index:
+            return
+        found = {(m.place, m.version): m for m in misfits(mentions, inventory)}
+        new = [misfit for key, misfit in found.items() if key not in self._known]
+        for misfit in new[:_LOGGED]:
+            _warn(misfit)
+        if len(new) > _LOGGED:
+            log.warning("more_settings_match_nothing", number=len(new) - _LOGGED)
+        over = (m for key, m in self._known.items() if key not in found)
+        for misfit in islice(over, _LOGGED):
+            log.info("setting_fits_again", setting=misfit.place)
+        self._known = found
+
+
+def _warn(misfit: Misfit) -> None:
+    meant = {"did_you_mean": misfit.nearest} if misfit.nearest else {}
+    if misfit.model:
+        log.warning(
+            "setting_names_unknown_input",
+            setting=misfit.place,
+            model=misfit.model,
+            version=misfit.version,
+            inputs=misfit.shown,
+            **meant,
+        )
+    else:
+        log.warning(
+            "setting_matches_no_model",
+            setting=misfit.place,
+            model=misfit.name,
+            models=misfit.shown,
+            **meant,
+        )

@@ -1,0 +1,129 @@
+"""Objectives of a load run: what each term measured, and if it was met."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from pydantic import Field
+
+from exporter.settings import Settings
+from loadtests.report.dependent_intervals import missed_side, quantile_side
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from loadtests.capacity.load_objective import Measure, Term
+    from loadtests.result import Floats, Requests, RunResult
+
+_CONFIDENCE: Final = 0.95
+
+
+class Measured(Settings):
+    """A quantile in seconds over all requests, those without an answer infinitely late."""
+
+    value: float
+    low: float | None
+    """Lower end of the 95 % interval; null where it is unknown."""
+    high: float | None
+    """Upper end; null also where misses make it infinite."""
+
+
+class Objective(Settings):
+    """One term of the objective that the run was given."""
+
+    term: str
+    """The term as given, like "p99<20ms"."""
+    measure: str = Field(default="latency")
+    """latency, ttft, itl or stall; of a term on errors, latency."""
+    passed: bool | None
+    """True if at most `allowed_ratio` of the requests missed it; null without requests."""
+    certain: bool | None
+    """True if the limit lies outside of the 95 % interval; null where that is unknown."""
+    limit_seconds: float | None
+    """Null of a term on errors."""
+    seconds: Measured | None
+    """The measured quantile; null of a term on errors, and where misses make it infinite."""
+    missed_ratio: float | None
+    """Share of requests that missed the term."""
+    missed_low: float | None = None
+    """Lower end of the 95 % interval of that share, of a term on errors."""
+    missed_high: float | None = None
+    allowed_ratio: float
+    interval_unknown: str = ""
+    """The reason why there is no interval."""
+
+
+def objectives_of(result: RunResult) -> tuple[Objective, ...]:
+    """Return each term of the run's objective, judged as `load run` judges it."""
+    from loadtests.capacity.load_objective import parse  # noqa: PLC0415 - it imports us
+
+    if not result.about.slo:
+        return ()
+    return tuple(_judged(t, result.requests) for t in parse(result.about.slo).terms)
+
+
+def _judged(term: Term, requests: Requests) -> Objective:
+    known = {
+        "term": term.text,
+        "measure": term.measure,
+        "limit_seconds": term.limit_seconds,
+        "allowed_ratio": term.allowed_ratio,
+    }
+    if not len(requests):
+        return Objective(
+            **known, passed=None, certain=None, seconds=None, missed_ratio=None
+        )
+    missed = term.misses(requests)
+    share = float(missed.mean())
+    known |= {"passed": share <= term.allowed_ratio, "missed_ratio": share}
+    if term.limit_seconds is None:
+        side = missed_side(np.where(missed, np.inf, 0.0), _CONFIDENCE)
+        return Objective(
+            **known,
+            certain=_outside(term.allowed_ratio, side.low, side.high),
+            seconds=None,
+            missed_low=_finite(side.low),
+            missed_high=_finite(side.high),
+            interval_unknown=side.reason,
+        )
+    waits = _seconds(requests, term.measure)
+    side = quantile_side(waits, 1.0 - term.allowed_ratio, _CONFIDENCE)
+    return Objective(
+        **known,
+        certain=_outside(term.limit_seconds, side.low, side.high),
+        seconds=Measured(
+            value=side.value, low=_finite(side.low), high=_finite(side.high)
+        )
+        if math.isfinite(side.value)
+        else None,
+        interval_unknown=side.reason,
+    )
+
+
+def _seconds(requests: Requests, measure: Measure) -> Floats:
+    """Times (N,) of a measure; infinite of what was not answered, 0 of streams without gaps."""
+    match measure:
+        case "latency":
+            seconds = requests.done - requests.intended
+        case "ttft":
+            seconds = requests.first - requests.intended
+        case "itl":
+            seconds = requests.mean_gap
+        case "stall":
+            seconds = requests.longest_gap.astype(np.float64)
+    if measure in {"itl", "stall"}:
+        gapless = ~np.isfinite(seconds) & (requests.responses > 0)
+        seconds = np.where(gapless, 0.0, seconds)
+    answered = (requests.outcome == Outcome.OK) & np.isfinite(seconds)
+    return np.where(answered, seconds, np.inf)
+
+
+def _outside(limit: float, low: float, high: float) -> bool | None:
+    if math.isnan(low) or math.isnan(high):
+        return None
+    return not low <= limit <= high
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

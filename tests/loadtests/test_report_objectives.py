@@ -1,0 +1,161 @@
+"""Objectives of a load run in its report: pass or fail of each term, and lines in charts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadtests import result_file
+from loadtests.report import run_document
+from loadtests.report.run_report import report_of
+from loadtests.result import About, Outcome, Requests, RunResult, Verdict
+from pages import page_html, page_text
+from pages.blocks import Figure, Section
+
+TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
+
+
+def made(slo="", *, count=8000, errors=0, streamed=False, verdict=None) -> RunResult:
+    """Latencies of about 4 ms, one of a hundred above 10 ms; `errors` in a row fail."""
+    rng = np.random.default_rng(1)
+    requests = Requests.empty(count)
+    requests.intended[:] = np.linspace(0, 40, count, endpoint=False)
+    requests.sent[:] = requests.intended + 1e-4
+    requests.done[:] = requests.sent + 0.004 * rng.lognormal(0, 0.4, count)
+    requests.outcome[:] = Outcome.OK
+    requests.outcome[rng.choice(count, errors, replace=False)] = Outcome.ERROR
+    if streamed:
+        requests.first[:] = requests.sent + 0.001
+        requests.responses[:] = 3
+    about = About(
+        mode="open",
+        protocol="grpc",
+        address="localhost:8001",
+        entries=("digits",),
+        seed=1,
+        timeout_seconds=10,
+        in_flight=100,
+        payload_sha256="0" * 64,
+        started_at=1.7e9,
+        profile={"kind": "poisson", "requests_per_second": 200.0},
+        slo=slo,
+    )
+    return RunResult.of(
+        about, requests, duration_seconds=40.0, sender_cpu_seconds=1.0, verdict=verdict
+    )
+
+
+def test_each_term_has_its_measured_value_interval_and_limit() -> None:
+    report = report_of(made("p99<20ms,p50<1ms,errors<0.5%", errors=16))
+    assert [(o.term, o.passed) for o in report.objectives] == [
+        ("p99<20ms", True),
+        ("p50<1ms", False),
+        ("errors<0.5%", True),
+    ]
+    p99, p50, errors = report.objectives
+    assert p99.limit_seconds == 0.02
+    assert p99.seconds is not None
+    assert p99.seconds.low < p99.seconds.value < p99.seconds.high < 0.02
+    assert p50.missed_ratio == 1.0
+    assert errors.seconds is None
+    assert errors.missed_ratio == pytest.approx(0.002)
+    assert errors.missed_low < 0.002 < errors.missed_high
+    assert errors.allowed_ratio == 0.005
+
+
+def test_the_page_and_the_text_begin_with_the_verdict_and_each_term() -> None:
+    report = report_of(made("p99<20ms,p50<1ms"))
+    told = page_text.render(run_document.document(report))
+    assert "OBJECTIVE MISSED: p50<1ms" in told
+    assert told.index("OBJECTIVE MISSED") < told.index("VALID")
+    [passed] = [line for line in told.splitlines() if line.strip().startswith("p99<20")]
+    assert "PASS" in passed
+    assert "20 ms" in passed
+    [failed] = [line for line in told.splitlines() if line.strip().startswith("p50<1")]
+    assert "FAIL" in failed
+    html = page_html.render(run_document.document(report))
+    assert html.index("OBJECTIVE MISSED") < html.index("VALID")
+    assert "p50&lt;1ms" in html
+
+
+def test_met_objectives_say_so_and_what_is_not_certain() -> None:
+    report = report_of(made("p99<20ms,errors<0.1%"))
+    assert run_document.objective_verdict(report) == (
+        "good",
+        "OBJECTIVE MET: p99<20ms, errors<0.1%",
+    )
+    p50 = report.objectives[0].seconds
+    assert p50 is not None
+    near = report_of(made(f"p99<{1e3 * p50.value + 0.001:.3f}ms"))
+    tone, said = run_document.objective_verdict(near)
+    assert tone == "note"
+    assert "the limit lies within the 95 % interval" in said
+
+
+def test_numbers_that_are_not_valid_prove_no_objective() -> None:
+    report = report_of(made("p99<20ms", verdict=Verdict(reasons=("noise",))))
+    told = page_text.render(run_document.document(report))
+    assert run_document.objective_verdict(report)[0] == "doubt"
+    assert told.index("INVALID: noise") < told.index("OBJECTIVE NOT PROVEN")
+
+
+def test_misses_beyond_the_percentile_make_its_value_infinite_not_unknown() -> None:
+    report = report_of(made("p99<20ms", errors=200))
+    [term] = report.objectives
+    assert not term.passed
+    assert term.seconds is None
+    told = page_text.render(run_document.document(report))
+    assert "no answer" in told
+
+
+def test_limits_are_lines_in_the_charts() -> None:
+    slo = "p99<20ms,ttft_p99<5ms,itl_p95<9ms,errors<0.5%"
+    report = report_of(made(slo, streamed=True, errors=3))
+    marks = {
+        figure.plot.title: [m.text for m in figure.plot.marks if m.y is not None]
+        for section in run_document.document(report).blocks
+        if isinstance(section, Section)
+        for figure in section.blocks
+        if isinstance(figure, Figure)
+    }
+    assert marks["Latency from the intended send"] == ["p99<20ms"]
+    assert marks["Latency by percentile"] == ["p99<20ms"]
+    assert marks["Time to the first response"] == ["ttft_p99<5ms"]
+    assert marks["Time for each output token after the first"] == ["itl_p95<9ms"]
+    missed = next(
+        figure.plot
+        for section in run_document.document(report).blocks
+        if isinstance(section, Section)
+        for figure in section.blocks
+        if isinstance(figure, Figure) and figure.plot.title.startswith("Missed")
+    )
+    assert [series.name for series in missed.series] == ["missed", "errors<0.5%"]
+
+
+def test_a_run_without_an_objective_or_without_requests_has_no_verdict_on_one() -> None:
+    assert report_of(made()).objectives == ()
+    assert run_document.objective_verdict(report_of(made())) is None
+    [term] = report_of(made("p99<20ms", count=0)).objectives
+    assert term.passed is None
+
+
+def test_the_objective_is_kept_in_the_result_and_old_files_have_none(tmp_path) -> None:
+    result_file.write(made("p99<20ms,p50<1ms"), tmp_path / "run.json")
+    ended = subprocess.run(
+        [TRITONWATCH, "load", "report", tmp_path / "run.json", "--html",
+         tmp_path / "run.html", "--json", tmp_path / "report.json"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "OBJECTIVE MISSED: p50<1ms" in ended.stdout
+    document = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert [term["passed"] for term in document["objectives"]] == [True, False]
+    old = result_file.to_document(replace(made("p99<20ms")))
+    del old["about"]["slo"]
+    assert report_of(result_file.from_document(old)).objectives == ()
