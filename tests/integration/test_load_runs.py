@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import COMMAND, tritonwatch
-from fake_triton import FakeModel, FakeTriton
+from fake_triton import FakeModel, FakeTriton, Slow
 from receiver import Receiver
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def watched(sidecar, arguments) -> tuple[set[tuple[str, ...]], int, str]:
 def test_a_capacity_search_is_seen_while_it_searches(
     start_sidecar, settings, fake
 ) -> None:
+    fake.on("infer").reply(Slow(0.05))  # so that the ramp has runs to make
     sidecar = start_sidecar(watching_runs(settings(fake)))
     seen, status, err = watched(
         sidecar,
