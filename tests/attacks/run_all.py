@@ -73,7 +73,7 @@ class Spell:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as it should be."""
+        """Return the faults, one sentence each."""
         tallies = self.seen.tallies
         scrapes = tallies["scrape"]
         late = sum(seconds > IN_TIME_SECONDS for seconds in scrapes.seconds)
@@ -95,7 +95,7 @@ class Spell:
         ]
 
     def faults_beside(self, before: Spell) -> list[str]:
-        """What is not as it should be, with the first quiet spell for comparison."""
+        """Return the faults, compared with the first quiet spell."""
         scrapes, resident = self.seen.tallies["scrape"].tried, self.seen.resident_bytes
         probe, usual = self.seen.probe_seconds, before.seen.probe_seconds
         kept = resident - before.seen.resident_bytes
@@ -205,7 +205,7 @@ def faults_of(found: Mapping[str, Sequence[Spell]]) -> list[str]:
 
 
 def report(found: Mapping[str, Sequence[Spell]], notes: Sequence[str]) -> Document:
-    """What all spells came to; the first of each sidecar is a quiet one."""
+    """Return the faults of all spells; the first of each sidecar is a quiet one."""
     faults = faults_of(found)
     return Document(
         "Attacks on a sidecar",

@@ -249,7 +249,7 @@ def test_every_place_where_to_look_is_there() -> None:
 
 
 def written_by_a_quick_start(page: str) -> set[str]:
-    """What a reader of the page has in the checkout afterwards."""
+    """The files that a reader of the page has in the checkout afterwards."""
     found = {block.file for block in documents.blocks(page) if block.file}
     options = re.compile(r"(?:--(?:html|json|output)|>|mkdir -p) ([\w./-]+)")
     for block in documents.blocks(page):

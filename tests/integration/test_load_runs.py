@@ -65,7 +65,7 @@ def test_a_run_appears_in_the_sidecar_and_goes_with_its_end(
 
 
 def watched(sidecar, arguments) -> tuple[set[tuple[str, ...]], int, str]:
-    """What the sidecar says of a run while it goes on; exit status and errors."""
+    """Return the sidecar's page of an active run; exit status and errors."""
     seen: set[tuple[str, ...]] = set()
     run = subprocess.Popen(
         arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

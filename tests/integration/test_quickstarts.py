@@ -179,7 +179,7 @@ class Reader:
         self._going_on.clear()
 
 
-# What a reader is told to see: the beginning of a command, and a line of what it prints.
+# Outcomes that the pages name: the beginning of a command, and a line of what it prints.
 SEEN = {
     # On call.
     r"curl .*triton_\(up\|model_serving\)": r"^triton_up 1(\.0)?$",

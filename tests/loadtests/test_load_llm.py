@@ -99,7 +99,7 @@ TRIES = 3
 
 
 def searched(server, path):
-    """What a capacity search found, or the best of what it held if it ended there."""
+    """The capacity that a search found, or the highest rate that it held if it ended there."""
     command = (
         f"load capacity --quiet --address {server.grpc} --model llm --input-tokens 20 "
         f"--output-tokens 10 --slo ttft_p90<1s,itl_p90<100ms --budget 60 "

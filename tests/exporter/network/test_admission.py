@@ -1,4 +1,4 @@
-"""How many connections fit into the process's file descriptors, checked at the start."""
+"""The number of connections fits the process's file descriptors, checked at the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment showed: phases, faults, verdict."""
+"""Findings of an experiment: phases, faults, verdict."""
 
 from __future__ import annotations
 
