@@ -71,18 +71,18 @@ def test_secrets_variables_and_volumes_reach_the_container() -> None:
         {
             "imagePullSecrets": [{"name": "registry"}],
             "extraEnv": [{"name": "TOKEN", "valueFrom": secret}],
-            "extraVolumes": [{"name": "state", "emptyDir": {}}],
-            "extraVolumeMounts": [
-                {"name": "state", "mountPath": "/var/lib/tritonwatch"}
-            ],
+            "extraVolumes": [{"name": "golden", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "golden", "mountPath": "/data/golden"}],
         }
     )
     assert found["imagePullSecrets"] == [{"name": "registry"}]
     [container] = found["containers"]
     assert container["env"] == [{"name": "TOKEN", "valueFrom": secret}]
-    assert [v["name"] for v in found["volumes"]] == ["tritonwatch", "state"]
+    volumes = [volume["name"] for volume in found["volumes"]]
+    assert volumes == ["tritonwatch", "tritonwatch-state", "golden"]
     mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
-    assert mounts["state"] == "/var/lib/tritonwatch"
+    assert mounts["golden"] == "/data/golden"
+    assert len(set(mounts.values())) == len(volumes)
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
