@@ -53,7 +53,7 @@ _HINTS: Final = (
         "No prices: give them under `cost:`",
     ),
     (
-        r"triton_model_(flops|bandwidth|roofline|arithmetic|artifact)",
+        r"triton_model_flops",
         "The work of an inference is unknown: give it under `cost:`, models",
     ),
     (r"triton_(gpu|mig)", "No GPU was found on the machines of these sidecars"),
