@@ -128,7 +128,9 @@ def test_it_says_first_what_needs_attention_and_leads_there(
         expect(first).to_contain_text("Nothing of what is known", timeout=WAIT_MS)
         models = table(page, "Models").get_by_role("row")
         with fake.on("infer", model="liar").reply(INTERNAL):
-            link = first.get_by_role("link", name="liar: no tensor comes back right")
+            link = first.get_by_role(
+                "link", name="liar: is ready, but does not answer correctly"
+            )
             expect(link).to_be_visible(timeout=WAIT_MS)
             expect(first).not_to_contain_text("honest")
             expect(first).to_contain_text("runbook TritonReadinessLie")
@@ -136,7 +138,9 @@ def test_it_says_first_what_needs_attention_and_leads_there(
                 first.get_by_role("link", name="answers: its error budget is spent")
             ).to_be_visible()
             expect(models.nth(1)).to_contain_text("DOWN")
-            expect(models.nth(1)).to_contain_text("no tensor comes back right")
+            expect(models.nth(1)).to_contain_text(
+                "is ready, but does not answer correctly"
+            )
             expect(models.nth(2)).to_contain_text("honest")
             expect(models.nth(2)).to_contain_text("SERVING")
             tiles = page.get_by_role("region", name="At a glance")

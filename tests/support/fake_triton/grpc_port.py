@@ -154,6 +154,8 @@ def _call(
     if not context.add_callback(left.set):
         left.set()
     infer = operation == "infer"
+    if operation == "trace_setting" and request.settings:
+        operation = "trace_update"
     return Call(
         "grpc",
         operation,
@@ -169,7 +171,13 @@ def _call(
 
 
 def _model_name(operation: Operation, request: Any) -> str:
-    by_model_name = {"infer", "trace_setting", "repository_load", "repository_unload"}
+    by_model_name = {
+        "infer",
+        "repository_load",
+        "repository_unload",
+        "trace_setting",
+        "trace_update",
+    }
     member = "model_name" if operation in by_model_name else "name"
     name: str = getattr(request, member, "")
     return name

@@ -25,6 +25,7 @@ Operation = Literal[
     "statistics",
     "infer",
     "trace_setting",
+    "trace_update",
     "metrics",
 ]
 Scripted = Operation | Literal["any"]

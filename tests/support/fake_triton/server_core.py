@@ -213,6 +213,9 @@ class ServerCore:
                 return self.repository.index(ready_only=call.ready_only)
             case "trace_setting":
                 return self._trace(call)
+            case "trace_update":
+                # Recorded: nothing of ours may change the settings of a server.
+                raise refused(INVALID_ARGUMENT, "trace settings are read only here")
         return self._control(call)
 
     def _server_metadata(self) -> dict[str, Any]:
