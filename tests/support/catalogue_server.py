@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import promql
@@ -35,7 +36,10 @@ LATENCIES = {s.name for s in CATALOGUE if s.kind == "histogram" and s.unit == "s
 
 
 class CatalogueServer(Receiver):
-    """Counters and histograms rise with every scrape; `latency_seconds` may be changed."""
+    """Counters and histograms rise with every scrape, what is a time is now, all else is 1.
+
+    `latency_seconds` may be changed.
+    """
 
     def __init__(self, queries: Iterable[str]) -> None:
         self.latency_seconds = 0.01
@@ -71,7 +75,10 @@ class CatalogueServer(Receiver):
         if spec.kind == "histogram":
             counts = (float(self._scrapes),) * len(spec.buckets)
             return BucketSample(spec, counts, self._scrapes, self._scrapes, labels)
-        return Sample(spec, self._scrapes if spec.kind == "counter" else 1, labels)
+        if spec.kind == "counter":
+            return Sample(spec, self._scrapes, labels)
+        now = spec.name.endswith("_timestamp_seconds")
+        return Sample(spec, time.time() if now else 1, labels)
 
 
 def _asked_for(queries: Iterable[str]) -> dict[tuple[str, str], set[str]]:
