@@ -4,10 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 JOBS ?= 4
-# Most tests wait for servers, so there are more processes than cores. The longest files go
-# first: one that came last would be waited for alone.
-LONGEST := tests/loadtests/chaos/test_shipped_experiments.py
-SUITE := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(LONGEST) tests/integration tests/loadtests tests
+# Most tests wait for servers, so there are more processes than cores. tests/conftest.py has
+# the order of the files.
+SUITE := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests
 FAST := not triton and not slow and not bench and not exhaustive
 # Without a package: the frame that all features stand in, and what holds them together.
 QUICK := exporter/access exporter/config exporter/network exporter/output exporter/own_requests exporter/runtime exporter/status exporter/system exporter/taps exporter/triton exporter/web grafana/test_dashboards.py

@@ -30,6 +30,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DEMO_MODELS = Path(__file__).parents[1] / "deploy" / "models"
+LONGEST = "test_shipped_experiments.py"
+SERVERS = frozenset({"integration", "loadtests"})
+"""Folders of tests that mostly wait for servers."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,6 +41,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write tests/data/golden.prom anew from a real scrape",
     )
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Mix files that start servers with those that compute, the longest file first.
+
+    One after the other, the servers of all processes would run at once, and the longest
+    file, which came late, would be waited for alone.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    files = list(dict.fromkeys(item.path for item in items))
+    kinds: dict[bool, list[Path]] = {True: [], False: []}
+    for file in files:
+        kinds[not SERVERS.isdisjoint(file.parts)].append(file)
+    place = {
+        file: number / len(of_kind)
+        for of_kind in kinds.values()
+        for number, file in enumerate(of_kind)
+    }
+    items.sort(key=lambda item: (item.path.name != LONGEST, place[item.path]))
 
 
 @pytest.fixture(scope="session")
