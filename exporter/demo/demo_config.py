@@ -70,6 +70,8 @@ def sidecar_settings(
             for one in base["collectors"]
             if traced or one["kind"] != "traces"
         ],
+        # Goodput refers to limits of the traces collector.
+        "slos": [one for one in base["slos"] if traced or one["kind"] != "goodput"],
         "drift": [
             # The file speaks of its own folder, the demo runs in any.
             {
