@@ -55,10 +55,10 @@ def test_a_run_is_a_mark_while_it_goes_on(
             labels = (run.kind, "crowd", "spike", run.name)
             expected.setdefault(MARKED_AS[run.kind], set()).add(labels)
         for board, marks in annotations().items():
-            for name in expected:
+            for name, wanted in expected.items():
                 found = [metric for metric, _ in prometheus.values(marks[name])]
                 labels = {tuple(v for _, v in sorted(m.items())) for m in found}
-                assert labels == expected[name], board
+                assert labels == wanted, board
         for title in ("Runs that go on", "Phases"):
             for query in panel_queries(title):
                 assert len(prometheus.query(query)) == 3, title
