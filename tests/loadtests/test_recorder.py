@@ -59,7 +59,7 @@ async def test_a_closed_loop_ends_where_the_record_is_full(monkeypatch) -> None:
         one,
         concurrency=2,
         seconds=600.0,
-        requests=range(1_000_000),
+        requests=1_000_000,
         entry_of=lambda _: 0,
         backoff=Backoff(),
     )

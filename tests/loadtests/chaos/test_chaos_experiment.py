@@ -101,7 +101,10 @@ def _neither_action_nor_probe(whole: dict[str, Any]) -> None:
         (_no_function, "found no func; a python provider needs one"),
         (_closed_loop, "invalid profile"),
         (_outside_radius, "found the fault 'freeze_server' in method[0], outside of"),
-        (_neither_action_nor_probe, "method[0].type: found \"act\"; want 'action' or"),
+        (
+            _neither_action_nor_probe,
+            "method[0].type: found \"act\"; did you mean 'action'? Want",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(
