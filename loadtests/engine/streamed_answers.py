@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 
 class Dialect(Protocol):
-    """How the events of an endpoint are read."""
+    """Reads the events of one kind of endpoint."""
 
     is_ended_by_event: bool
     """True where a stream without a last event was cut off."""
