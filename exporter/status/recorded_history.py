@@ -1,6 +1,6 @@
 """The last six hours of the page's charts, so that they have a past when opened.
 
-Bounded: a line is 2,160 numbers of 4 bytes, a model has up to seven, 100 models are kept.
+Bounded: a line is 2,160 numbers of 4 bytes, a model has up to 15, 100 models are kept.
 """
 
 from __future__ import annotations
@@ -32,12 +32,19 @@ _MARKS: Final = 200
 _RATES_SHOWN: Final = 20
 _QUANTILES: Final = {"0.5": "p50", "0.99": "p99"}
 _RATE: Final = "rate"
+_SCORES: Final = ("accuracy", "match", "r2")
+"""The one score of a data set is the first of these that it has."""
+_DATA_SETS: Final = 2
+"""More of a model are not recorded."""
 _LOOKED_AT: Final = frozenset(
     {
         catalogue.REQUESTS,
         catalogue.REQUEST_LATENCY,
         catalogue.REQUEST_LATENCY_CI,
         catalogue.PROBE_LATENCY,
+        catalogue.GOLDEN_SCORE,
+        catalogue.GOLDEN_SCORE_CI,
+        catalogue.GOLDEN_BASELINE,
         catalogue.RUN_INFO,
     }
 )
@@ -62,6 +69,8 @@ class RecordedHistory:
         shown = [s for s in samples if s.spec in _LOOKED_AT and isinstance(s, Sample)]
         elapsed = now - self._times[-1] if self._times else math.inf
         points = _latencies(shown)
+        for key, scores in _scores(shown).items():
+            points.setdefault(key, {}).update(scores)
         for key, rate in self._rates(shown, elapsed).items():
             points.setdefault(key, {})[_RATE] = rate
         self._note_runs(shown, now)
@@ -82,8 +91,12 @@ class RecordedHistory:
         """Return whether this model version has a line."""
         return key in self._lines
 
-    def latencies(self, key: ModelKey) -> dict[str, Any]:
-        """Times, and the quantiles of a model version with their bounds, in seconds."""
+    def of_model(self, key: ModelKey) -> dict[str, Any]:
+        """Return times, and a model version's lines by name.
+
+        Quantiles are in seconds, with their bounds; golden scores, their bounds and
+        baselines are named by data set and metric.
+        """
         lines = self._lines.get(key, {})
         return self._document({n: _numbers(v) for n, v in lines.items() if n != _RATE})
 
@@ -154,6 +167,33 @@ def _latencies(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
         elif labels.get("protocol") == "grpc":
             probes.setdefault(key, {})[name] = sample.value
     return probes | production
+
+
+def _scores(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
+    """Return one golden score of each data set, with its interval and baseline."""
+    suffixes = {
+        catalogue.GOLDEN_SCORE: "",
+        catalogue.GOLDEN_BASELINE: " baseline",
+        catalogue.GOLDEN_SCORE_CI: " {bound}",
+    }
+    lines: dict[ModelKey, dict[str, dict[str, dict[str, float]]]] = {}
+    for sample in shown:
+        if sample.spec not in suffixes:
+            continue
+        labels = dict(zip(sample.spec.labels, sample.labels, strict=True))
+        key, dataset = (labels["model"], labels["version"]), labels["dataset"]
+        name = f"{dataset} {labels['metric']}{suffixes[sample.spec].format(**labels)}"
+        metrics = lines.setdefault(key, {}).setdefault(dataset, {})
+        metrics.setdefault(labels["metric"], {})[name] = sample.value
+    return {
+        key: {
+            name: value
+            for metrics in list(datasets.values())[:_DATA_SETS]
+            for metric in [m for m in _SCORES if m in metrics][:1]
+            for name, value in metrics[metric].items()
+        }
+        for key, datasets in lines.items()
+    }
 
 
 def _numbers(line: array[float]) -> Floats:

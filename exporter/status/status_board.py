@@ -94,8 +94,6 @@ class StatusBoard:
             return self._history.has(key)
 
     def history(self, key: ModelKey | None) -> dict[str, Any]:
-        """The recorded latency of a model version, or the rates of all and the marks."""
+        """Return the lines of a model version, or the rates of all and the marks."""
         with self._lock:
-            return (
-                self._history.rates() if key is None else self._history.latencies(key)
-            )
+            return self._history.rates() if key is None else self._history.of_model(key)

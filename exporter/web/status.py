@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporter import catalogue
 from exporter.config import logs
+from exporter.features.slo.objectives import expanded
 from exporter.samples import HistogramSample, Sample
 from exporter.status.status_findings import STATES
 
@@ -29,6 +30,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
     samples = list(sidecar.samples())
     judgement = sidecar.judged(samples)
     shown = series(samples)
+    models = {entry.name for entry in inventory.index}
     document = {
         "tritonwatch": {
             "version": version("tritonwatch"),
@@ -58,6 +60,13 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
             ),
             key=lambda model: STATES.index(model["state"]),
         ),
+        "objectives": [
+            {
+                "slo": objective.name,
+                "models": sorted(filter(objective.matches, models)),
+            }
+            for objective in expanded(sidecar.config.slos)
+        ],
         "probes": [
             {
                 "probe": runner.meter.name,

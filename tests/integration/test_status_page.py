@@ -199,6 +199,38 @@ def test_nothing_of_a_model_that_returns_wrong_answers_is_green(
     expect(page.get_by_role("region", name="What needs attention")).to_contain_text(
         "runbook TritonSilentFailure"
     )
+    models.get_by_role("link", name="digits_fp32").click()
+    scores = page.locator("#scores")
+    expect(scores.locator("canvas")).to_be_visible(timeout=WAIT_MS)
+    expect(scores).to_have_attribute("aria-label", re.compile("golden accuracy 0"))
+    expect(models).to_have_count(2)
+    expect(models.nth(1)).to_contain_text("LYING")
+    expect(other).to_have_count(0)
+
+
+def test_a_model_has_a_page_of_its_own(
+    playground, settings, start_sidecar, opened
+) -> None:
+    of_other = {**SLOS[0], "name": "other", "models": "sleepy"}
+    of_it = {**SLOS[0], "name": "its", "models": "double"}
+    sidecar = start_sidecar(settings(playground, slos=[of_other, of_it, *SLOS]))
+    sidecar.wait(lambda page: page.value("triton_model_serving", model="double") == 1)
+    page = opened(sidecar.port)
+    expect(table(page, "Objectives")).to_contain_text("other", timeout=WAIT_MS)
+    table(page, "Models").get_by_role("link", name="double", exact=True).click()
+    for name in ("Models", "Readiness and probes by model"):
+        rows = table(page, name).get_by_role("row")
+        expect(rows).to_have_count(2, timeout=WAIT_MS)
+        expect(rows.nth(1)).to_contain_text("double")
+    expect(table(page, "Objectives").get_by_role("row")).to_have_count(3)
+    expect(table(page, "Objectives")).not_to_contain_text("other")
+    expect(page.locator("#model option")).to_have_text(["double 1"], timeout=WAIT_MS)
+    page.get_by_role("link", name="all models").click()
+    expect(table(page, "Objectives")).to_contain_text("other", timeout=WAIT_MS)
+    page.goto(f"http://127.0.0.1:{sidecar.port}/?model=nobody")
+    expect(page.get_by_role("heading", name="tritonwatch")).to_contain_text(
+        "nobody: Triton holds no such model"
+    )
 
 
 @pytest.mark.parametrize("name", ["Objectives", "Readiness and probes by model"])

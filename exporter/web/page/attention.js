@@ -34,7 +34,7 @@ function headlines(found, perSecond) {
   const why = (m) => found.findings.filter((f) => f.model === m.model && ["", m.version].includes(f.version)).map((f) => f.text);
   const shown = found.models.slice(0, ROWS_SHOWN), more = found.models.length - shown.length;
   replace("headlines", table("Models", shown, [
-    ["model", (m) => m.model], ["version", (m) => m.version],
+    ["model", (m) => make("a", { href: `?${new URLSearchParams({ model: m.model })}` }, m.model)], ["version", (m) => m.version],
     ["state", (m) => make("span", { class: STATE_LOOKS[m.state] || "bad" }, m.state)],
     ["since", (m) => moment(m.since), "when"],
     ["requests/s", (m) => (perSecond ? quantity(perSecond[m.model]) : UNKNOWN), "number"],

@@ -46,9 +46,12 @@ class History {
 }
 
 class Chart {
-  // show: value => text; bands: [upper, lower] pairs of line names, filled between.
-  constructor(id, show) { this.id = id; this.show = show; this.plot = null; this.drawn = ""; }
+  // show: value => text; range: lowest and highest value => ends of the axis.
+  constructor(id, show, range = (_, high) => [0, (high || 1e-6) * 1.1]) {
+    this.id = id; this.show = show; this.range = range; this.plot = null; this.drawn = "";
+  }
 
+  // bands: [upper, lower] pairs of line names, filled between.
   draw(history, lines, bands = [], label = "") {
     const place = document.getElementById(this.id);
     place.setAttribute("role", "img");
@@ -80,10 +83,10 @@ class Chart {
         if (edges.has(lines[i])) row.style.display = "none";
       })] },
       cursor: { drag: { x: false, y: false } },
-      scales: { x: { range: (_, from, to) => [Math.min(from ?? Infinity, to - LEAST_SECONDS), to] }, y: { range: (_, low, high) => [0, (high || 1e-6) * 1.1] } },
+      scales: { x: { range: (_, from, to) => [Math.min(from ?? Infinity, to - LEAST_SECONDS), to] }, y: { range: (_, low, high) => this.range(low, high) } },
       axes: [
         { stroke: text, grid: { stroke: grid, width: 1 }, space: 80, values: (_, ticks) => ticks.map(clock) },
-        { stroke: text, grid: { stroke: grid, width: 1 }, size: 70, values: (_, ticks) => ticks.map(this.show) },
+        { stroke: text, grid: { stroke: grid, width: 1 }, size: 70, values: (_, ticks) => ticks.map((tick) => this.show(tick)) },
       ],
       series: [{}, ...lines.map((name) => ({
         label: name, stroke: color(name), width: edges.has(name) ? 0 : 2, spanGaps: false,

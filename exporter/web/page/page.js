@@ -1,18 +1,39 @@
 // Asks /api/v1/status every two seconds while somebody looks, and draws what it says.
+// With ?model=NAME in its address, the page is about that model alone.
 
-const EVERY_MS = 2000, PATIENCE_MS = 5000, MODELS_DRAWN = 8;
+const EVERY_MS = 2000, PATIENCE_MS = 5000, MODELS_DRAWN = 8, SETS_DRAWN = 2;
 const PHASES = ["network_in", "queue", "compute_input", "compute_infer", "compute_output", "network_out"];
 
 const rates = new History();
 const latencies = new Map();
 const rateChart = new Chart("rate", (v) => quantity(v, "/s"));
 const latencyChart = new Chart("latency", seconds);
+const scoreChart = new Chart("scores", quantity, (low, high) => [(low ?? 0) - 0.02, (high ?? 1) + 0.02]);
+const ONE = new URLSearchParams(location.search).get("model");
 // The documents of the last seconds, oldest first: counters move only when the server is read.
 const RATE_SECONDS = 15;
 let past = [];
 let last = null;
 
 function key(entry) { return `${entry.model} ${entry.version}`; }
+
+// The part of a status document that is about the one model, and about the server.
+function about(found) {
+  if (ONE === null) return found;
+  const objectives = new Set(found.objectives.filter((o) => o.models.includes(ONE)).map((o) => o.slo));
+  const isOf = (e) => ("model" in e ? e.model === ONE : "slo" in e ? objectives.has(e.slo) : !("signal" in e));
+  const isItsFinding = (f) => (f.model ? f.model === ONE : f.subject === "Triton" || objectives.has(f.subject));
+  const named = (name) => name.split(":")[0] === ONE;
+  return {
+    ...found,
+    findings: found.findings.filter(isItsFinding),
+    models: found.models.filter(isOf),
+    probes: found.probes.filter(isOf),
+    drift: (found.drift || []).filter(isOf),
+    comparisons: (found.comparisons || []).filter((c) => named(c.champion) || named(c.challenger)),
+    series: Object.fromEntries(Object.entries(found.series).map(([name, entries]) => [name, entries.filter(isOf)])),
+  };
+}
 
 // Orders names of models: those that do not serve first.
 function byWrong(found, name) {
@@ -56,7 +77,7 @@ function latency(found, time) {
   }
   for (const model of models) {
     if (!latencies.has(model)) latencies.set(model, new History());
-    latencies.get(model).add(time, pointsOf(found, model));
+    latencies.get(model).add(time, { ...pointsOf(found, model), ...scoresOf(found, model) });
   }
   for (const gone of latencies.keys()) if (!models.includes(gone)) latencies.delete(gone);
   drawLatency(found);
@@ -80,6 +101,29 @@ function pointsOf(found, model) {
     }
   }
   return points;
+}
+
+// The one score of each golden data set, with its interval and baseline; the recorded history has the same names.
+function scoresOf(found, model) {
+  const points = {};
+  for (const score of headlineScores((found.series.triton_golden_score_ratio || []).filter((e) => key(e) === model)).slice(0, SETS_DRAWN)) {
+    const of = (metric, labels = {}) => labelled(found.series[metric] || [],
+      { model: score.model, version: score.version, dataset: score.dataset, metric: score.metric, ...labels })[0]?.value;
+    const name = `${score.dataset} ${score.metric}`;
+    points[name] = score.value;
+    points[`${name} baseline`] = of("triton_golden_baseline_ratio");
+    for (const bound of ["lower", "upper"]) points[`${name} ${bound}`] = of("triton_golden_score_ci_ratio", { bound });
+  }
+  return points;
+}
+
+function drawScores(found, model, history) {
+  const scores = Object.keys(scoresOf(found, model));
+  document.getElementById("scores").parentElement.hidden = !scores.length;
+  if (!scores.length) return;
+  const middle = scores.filter((name) => !/ (baseline|lower|upper)$/.test(name));
+  const now = middle.map((name) => `${name} ${quantity(history.lines.get(name)?.at(-1))}`);
+  scoreChart.draw(history, scores, middle.map((n) => [`${n} upper`, `${n} lower`]), `Golden scores of ${model} now: ${now.join(", ")}`);
 }
 
 function drawLatency(found) {
@@ -108,6 +152,7 @@ function drawLatency(found) {
     }, "number"],
   ]));
   phases(found, model);
+  drawScores(found, model, history);
 }
 
 function phases(found, model) {
@@ -134,8 +179,11 @@ async function recall(history, model) {
     const answer = await fetch(`/api/v1/history${query}`, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
     if (!answer.ok) return;
     const recorded = await answer.json();
+    if (recorded.marks) {
+      marks = recorded.marks.filter((mark) => ONE === null || mark.kind === "neutral" || mark.text.startsWith(`${ONE} `));
+      if (ONE !== null) recorded.lines = ONE in recorded.lines ? { [ONE]: recorded.lines[ONE] } : {};
+    }
     history.begin(recorded);
-    if (recorded.marks) marks = recorded.marks;
   } catch (problem) {
     console.info(`no recorded history: ${problem.message}`);
   }
@@ -151,7 +199,8 @@ function slowest(found) {
     const highest = Math.max(...known.map((e) => Number(e.quantile)));
     const worst = known.filter((e) => Number(e.quantile) === highest).sort((a, b) => b.value - a.value)[0];
     const silent = found.models.length - new Set(known.filter((e) => Number(e.quantile) === highest).map(key)).size;
-    if (worst) return { label: `${named(worst.quantile)} of ${worst.model}, the slowest${silent ? " known" : ""}${source}${silent ? `; ${silent} unknown` : ""}`, worst };
+    const slowestOf = found.models.length > 1 ? `, the slowest${silent ? " known" : ""}` : "";
+    if (worst) return { label: `${named(worst.quantile)} of ${worst.model}${slowestOf}${source}${silent ? `; ${silent} unknown` : ""}`, worst };
   }
   return { label: "latency: too few requests", worst: null };
 }
@@ -216,6 +265,9 @@ function truth(found) {
 function draw(found) {
   const time = Date.now() / 1000;
   document.getElementById("version").textContent = found.tritonwatch.version;
+  if (ONE !== null) {
+    replace("subject", make("a", { href: "." }, "all models"), ` › ${ONE}${found.models.length ? "" : ": Triton holds no such model"}`);
+  }
   const state = found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
   document.getElementById("server").replaceChildren(
     `${found.server.product || "Triton"} ${found.server.version || "(version unknown)"} at ${found.target.grpc}: `,
@@ -261,7 +313,7 @@ async function look() {
   try {
     const answer = await fetch("/api/v1/status", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
     if (!answer.ok) throw new Error(`it answers ${answer.status}`);
-    draw(await answer.json());
+    draw(about(await answer.json()));
     stale.hidden = true;
   } catch (problem) {
     const since = past.length ? clock(past.at(-1).time) : "the beginning";

@@ -162,7 +162,7 @@ function estimates(found) {
     const failing = known(e).filter((v) => !v.value).map((v) => v.condition);
     return failing.length ? make("span", { class: "bad" }, `do not rely on it: not ${failing.join(", ")}`) : "none found; labels alone can show";
   };
-  return table(ESTIMATED, found.series.triton_estimated_accuracy_ratio || [], [
+  return captioned(ESTIMATED, found.series.triton_estimated_accuracy_ratio || [], [
     ["model", (e) => e.model], ["version", (e) => e.version], ["estimate", (e) => quantity(e.value), "number"],
     ["95 % interval", (e) => interval(found.series.triton_estimated_accuracy_ci_ratio, e, ["model", "version"]), "number"],
     ["doubts", doubts],
@@ -198,7 +198,7 @@ function golden(found) {
   }
   if (estimated.length) parts.push(estimates(found));
   if (charts.length) {
-    parts.push(table("Process control", charts, [
+    parts.push(captioned("Process control", charts, [
       ["signal", (c) => c.signal], ["chart", (c) => c.chart],
       ["state", (c) => word(!c.value, "in control", "out of control")],
     ]));
@@ -231,7 +231,7 @@ function comparisons(found) {
       ["worth", (v) => quantity(v.effective_pairs), "number"],
       ["why no interval yet", (v) => v.withheld || "", "detail"],
     ]),
-    ...(waits.length ? [table("Next pair", waits, [
+    ...(waits.length ? [captioned("Next pair", waits, [
       ["comparison", (w) => w.comparison], ["waits for", (w) => PAIR_LIMITS[w.limit] || w.limit],
       ["seconds", (w) => quantity(w.seconds), "number"],
     ])] : []));

@@ -7,6 +7,7 @@ const UNKNOWN = "unknown";
 function seconds(value) {
   if (value == null || Number.isNaN(value)) return UNKNOWN;
   const size = Math.abs(value);
+  if (size === 0) return "0";
   if (size < 1e-3) return `${(value * 1e6).toPrecision(3)} µs`;
   if (size < 1) return `${(value * 1e3).toPrecision(3)} ms`;
   return `${value.toPrecision(3)} s`;
@@ -58,6 +59,11 @@ function table(caption, rows, columns) {
     make("td", { class: kind || "" }, cell(row) ?? ""))));
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
+}
+
+// A table with its caption above it.
+function captioned(caption, rows, columns) {
+  return make("div", {}, make("h3", {}, caption), table(caption, rows, columns));
 }
 
 function replace(id, ...children) {

@@ -90,11 +90,36 @@ def test_latency_is_productions_with_its_bounds_else_our_probes():
         ],
         10.0,
     )
-    assert history.latencies(KEY) == {
+    assert history.of_model(KEY) == {
         "times": [0, 10],
         "lines": {"p50": [0.004, 0.002], "p50 lower": [None, 0.001]},
     }
-    assert history.latencies(("none", "1")) == {"times": [0, 10], "lines": {}}
+    assert history.of_model(("none", "1")) == {"times": [0, 10], "lines": {}}
+
+
+def test_one_score_of_each_of_two_data_sets_is_recorded_with_its_interval():
+    def score(dataset, metric, value):
+        return Sample(catalogue.GOLDEN_SCORE, value, (*KEY, dataset, metric))
+
+    history = RecordedHistory()
+    history.record(
+        [
+            score("a", "match", 0.8),
+            score("a", "accuracy", 0.9),
+            score("b", "r2", 0.7),
+            score("b", "rmse", 12.0),
+            score("c", "accuracy", 0.1),
+            Sample(catalogue.GOLDEN_BASELINE, 0.95, (*KEY, "a", "accuracy")),
+            Sample(catalogue.GOLDEN_SCORE_CI, 0.85, (*KEY, "a", "accuracy", "lower")),
+        ],
+        0.0,
+    )
+    assert history.of_model(KEY)["lines"] == {
+        "a accuracy": [0.9],
+        "a accuracy baseline": [0.95],
+        "a accuracy lower": [0.85],
+        "b r2": [0.7],
+    }
 
 
 def test_runs_are_marked_when_they_begin_and_end():
@@ -145,4 +170,4 @@ def test_a_model_that_is_gone_is_forgotten_when_its_last_point_is():
 def test_what_no_number_stands_for_is_none():
     history = RecordedHistory()
     history.record([Sample(catalogue.REQUEST_LATENCY, math.inf, (*KEY, "0.5"))], 0.0)
-    assert history.latencies(KEY)["lines"] == {"p50": [None]}
+    assert history.of_model(KEY)["lines"] == {"p50": [None]}
