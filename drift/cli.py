@@ -34,9 +34,10 @@ def add(commands: Any) -> None:
     """Join the sub-commands of `tritonwatch`."""
     parser = commands.add_parser(
         "drift",
-        help="make a reference profile, compare data with one, draw it",
-        description="Reference profiles and comparisons of files: npz, and with the "
-        "extra `tables` csv, tsv, parquet, folders of parquet, and feather.",
+        help="make reference profiles and compare data with them",
+        description="Make reference profiles of data files and compare files with them. "
+        "Reads npz; with the extra `tables` also csv, tsv, parquet (or folders of it) and "
+        "feather.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     _add_fit(actions)
@@ -47,14 +48,18 @@ def add(commands: Any) -> None:
 def _add_fit(actions: Any) -> None:
     parser = actions.add_parser(
         "fit",
-        help="a reference profile from the data a model was trained on",
-        description="Count training data into a reference profile for `compare`, "
-        "`report` and the sidecar's `drift:`. Rows in the order of time let the "
-        "dependence between them be measured, without which no error rate holds on "
-        "real traffic: name the time, or say that they are ordered.",
+        help="make a reference profile from training data",
+        description="Make a reference profile from training data, for `compare`, `report` "
+        "and the sidecar's `drift:`. If the rows are in order of time, say so with --time "
+        "or --ordered: the dependence between rows is then measured. Without it, "
+        "false-alarm rates hold for independent rows only.",
     )
-    parser.add_argument("--data", type=Path, metavar="FILE", required=True)
-    parser.add_argument("--output", type=Path, metavar="FILE", required=True)
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE", required=True, help="the training data"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", required=True, help="file to write"
+    )
     _add_choices(parser)
     parser.set_defaults(run=_guarded(_fit))
 
@@ -62,30 +67,36 @@ def _add_fit(actions: Any) -> None:
 def _add_compare(actions: Any) -> None:
     parser = actions.add_parser(
         "compare",
-        help="is this still what the model was trained on? exit 1 if not",
-        description="Look once at DATA beside REFERENCE. Unchanged data are called "
-        "drift with a chance of at most --false-alarms.",
+        help="compare data with a reference; exit 1 if they drifted",
+        description="Compare DATA with REFERENCE once. If nothing changed, drift is "
+        "reported with a probability of at most --false-alarms.",
     )
     _add_sides(parser)
-    parser.add_argument("--json", action="store_true", help="everything, as JSON")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(run=_guarded(_compare))
 
 
 def _add_report(actions: Any) -> None:
     parser = actions.add_parser(
         "report",
-        help="the same as a self-contained page with plots",
-        description="Compare, and draw: distributions over each other, distances "
-        "beside what they are without change, data quality, and which bins moved.",
+        help="write the comparison as a self-contained HTML page",
+        description="Write the comparison as a page: distributions over each other, "
+        "distances next to those expected without a change, data quality, and the bins "
+        "that moved.",
     )
     _add_sides(parser)
-    parser.add_argument("--output", type=Path, metavar="FILE", required=True)
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", required=True, help="file to write"
+    )
     parser.set_defaults(run=_guarded(_report))
 
 
 def _add_sides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "reference", type=Path, metavar="REFERENCE", help="a profile, or a data file"
+        "reference",
+        type=Path,
+        metavar="REFERENCE",
+        help="a reference profile, or a data file",
     )
     parser.add_argument("data", type=Path, metavar="DATA", help="a data file")
     parser.add_argument(
@@ -93,7 +104,7 @@ def _add_sides(parser: argparse.ArgumentParser) -> None:
         type=_chance,
         default=0.01,
         metavar="P",
-        help="accepted chance of calling unchanged data drift (default 0.01)",
+        help="probability of reporting drift without one (default 0.01)",
     )
     _add_choices(parser)
 
@@ -103,21 +114,21 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         "--features",
         type=Path,
         metavar="FILE",
-        help="YAML with `tensors:` and `features:`; without it every column is watched",
+        help="YAML with `tensors:` and `features:` (default: every column)",
     )
     parser.add_argument(
         "--categorical",
         default="",
         metavar="A,B",
-        help="columns or features whose numbers are names",
+        help="columns or features whose numbers are categories",
     )
     parser.add_argument(
         "--time",
         metavar="COLUMN",
-        help="times, in order: ISO 8601, or seconds (milli-, micro-, nano-) since 1970",
+        help="column of times, ascending: ISO 8601, or Unix time in s, ms, us or ns",
     )
     parser.add_argument(
-        "--ordered", action="store_true", help="the rows are in the order of time"
+        "--ordered", action="store_true", help="the rows are in order of time"
     )
 
 

@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tritonwatch",
-        description="Watches an NVIDIA Triton Inference Server; its numbers can be "
-        "trusted, and it says how far.",
+        description="A monitoring sidecar and Prometheus exporter for NVIDIA Triton "
+        "Inference Server.",
     )
     parser.add_argument(
         "--version", action="version", version=f"tritonwatch {version('tritonwatch')}"
@@ -107,7 +107,7 @@ def _add_broken(commands: Subparsers, name: str, problem: str) -> None:
 
 def _add_check(commands: Subparsers) -> None:
     parser = commands.add_parser(
-        "check", help="check a configuration file: every error at once"
+        "check", help="check a configuration file and report every error"
     )
     add_config(parser, required=True)
 
@@ -140,8 +140,10 @@ def _add_check(commands: Subparsers) -> None:
 
 
 def _add_schema(commands: Subparsers) -> None:
-    parser = commands.add_parser("schema", help="the configuration's JSON schema")
-    parser.add_argument("--markdown", action="store_true", help="as a reference page")
+    parser = commands.add_parser(
+        "schema", help="print the JSON schema of the configuration"
+    )
+    parser.add_argument("--markdown", action="store_true", help="as a Markdown page")
 
     def run(options: argparse.Namespace) -> int:
         from exporter.commands import reference_pages  # noqa: PLC0415 - heavy, only here
@@ -157,10 +159,12 @@ def _add_schema(commands: Subparsers) -> None:
 
 
 def _add_metrics(commands: Subparsers) -> None:
-    parser = commands.add_parser("metrics", help="every metric that can be exposed")
+    parser = commands.add_parser(
+        "metrics", help="list every metric that can be exposed"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON")
-    form.add_argument("--markdown", action="store_true", help="as a reference page")
+    form.add_argument("--markdown", action="store_true", help="as a Markdown page")
 
     def run(options: argparse.Namespace) -> int:
         from exporter.commands import reference_pages  # noqa: PLC0415 - heavy, only here
@@ -179,19 +183,19 @@ def _add_metrics(commands: Subparsers) -> None:
 def _add_rules(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "rules",
-        help="Prometheus rules for the configured SLOs",
+        help="write Prometheus rules for the configured SLOs",
         description="Write recording rules and multi-window burn-rate alerts for the "
-        "`slos:` of the file, for a fleet of sidecars.",
+        "`slos:` of the configuration file. They work for one sidecar or a fleet.",
     )
     add_config(parser, required=True)
     parser.add_argument(
         "--runbooks-url",
         default="deploy/runbooks",
         metavar="URL",
-        help="where alerts find TritonSLOBurnPage.md and its like (default %(default)s)",
+        help="base URL of the runbooks, like TritonSLOBurnPage.md (default %(default)s)",
     )
     parser.add_argument(
-        "--grafana-url", default="", metavar="URL", help="where dashboards are"
+        "--grafana-url", default="", metavar="URL", help="base URL of Grafana"
     )
 
     def run(options: argparse.Namespace) -> int:
@@ -229,52 +233,55 @@ def _seconds(text: str) -> float:
 def _add_demo(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "demo",
-        help="a real Triton, demo models, the sidecar and gentle traffic",
-        description="Start an embedded Triton with the demo models, the sidecar and "
-        "gentle traffic; print the URLs and one line a second of what is measured.",
+        help="run a real Triton with demo models, the sidecar and light traffic",
+        description="Start an embedded Triton with the demo models, the sidecar and light "
+        "traffic. Print the URLs, and then what is measured.",
     )
     parser.add_argument(
-        "--duration", type=_seconds, metavar="S", help="end after S seconds"
+        "--duration", type=_seconds, metavar="S", help="stop after S seconds"
     )
     parser.add_argument(
-        "--no-traffic", action="store_true", help="send nothing but the probes"
+        "--no-traffic", action="store_true", help="send no traffic besides the probes"
     )
     parser.add_argument(
         "--drift-after",
         type=_seconds,
         metavar="S",
-        help="after S seconds the patients asked about are older ones (default 60, with a "
-        "scenario never)",
+        help="after S seconds the data of `diabetes` drift: its patients get older (default "
+        "60; never with --scenario)",
     )
     parser.add_argument(
         "--scenario",
         choices=("silent-failure", "drift", "overload", "dead-backend", "slow-rollout"),
-        help="have something go wrong, and print where it shows",
+        help="make something go wrong, and print where it shows",
     )
     parser.add_argument(
         "--scenario-after",
         type=_seconds,
         default=20.0,
         metavar="S",
-        help="seconds until it does, at the earliest (default 20)",
+        help="seconds before it goes wrong, at least (default 20)",
     )
     parser.add_argument(
-        "--port", type=int, default=8003, help="port of the sidecar, 0 for a free one"
+        "--port",
+        type=int,
+        default=8003,
+        help="port of the sidecar (0: any free port; default 8003)",
     )
     parser.add_argument(
         "--default-ports",
         action="store_true",
-        help="Triton on 8000, 8001 and 8002, the taps on 8004, where every other command "
-        "looks for them; else on free ports",
+        help="use the usual ports, so that other commands find them: Triton 8000, 8001 and "
+        "8002, taps 8004 (default: free ports)",
     )
 
     parser.add_argument(
         "--trace-rate",
         type=_whole,
         metavar="N",
-        help="Triton traces one request in N, or none (0); by default each one for 40 s, so "
-        "that p99 is soon known, and then one in 7. Take 0 where much "
-        "is sent, since Triton before 2.57 dies of one traced request in tens of thousands",
+        help="trace one request in N, or none (0). By default every request for 40 s, so "
+        "that p99 is known soon, and then one in 7. Use 0 with heavy load: Triton before "
+        "2.57 crashes on one traced request in tens of thousands",
     )
 
     def run(options: argparse.Namespace) -> int:
@@ -299,11 +306,12 @@ def _add_demo(commands: Subparsers) -> None:
 def _add_audit(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "audit",
-        help="one look at a server: where the time goes, what lies, what to do",
-        description="Look once at one server and say where a request's time goes, what "
-        "is ready in truth, which of Triton's metrics lie and what to do, each with its "
-        "evidence. Sends a few tensors through each model; changes nothing. Without a "
-        "file: localhost. Exit 1 if anything is at warning or above.",
+        help="inspect a server once and report problems with evidence",
+        description="Inspect one server: where a request's time goes, which models really "
+        "serve, which of Triton's metrics are wrong, and what to do about it, each with "
+        "its evidence. Sends a few tensors through each model; changes nothing. Without a "
+        "configuration file it inspects localhost. Exits with 1 if a finding is a warning "
+        "or worse.",
     )
     add_config(parser)
     parser.add_argument(
@@ -311,16 +319,25 @@ def _add_audit(commands: Subparsers) -> None:
         type=float,
         default=10.0,
         metavar="S",
-        help="seconds the look takes, 1 to 600 (default 10)",
+        help="seconds to observe, 1 to 600 (default 10)",
     )
     parser.add_argument(
-        "--format", choices=("text", "json", "html"), default="text", dest="form"
+        "--format",
+        choices=("text", "json", "html"),
+        default="text",
+        dest="form",
+        help="format of the report (default text)",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="write the report there"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file to write (default: standard output)",
     )
     parser.add_argument(
-        "--schema", action="store_true", help="print the JSON report's schema, and end"
+        "--schema",
+        action="store_true",
+        help="print the JSON schema of the report and exit",
     )
 
     def run(options: argparse.Namespace) -> int:

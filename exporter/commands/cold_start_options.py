@@ -17,16 +17,20 @@ def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "coldstart",
-        help="how long a model takes from its load to its first answer",
-        description="Unload and load a model again and again through Triton's model "
-        "control, and time the load, the first answer after it and what other models' "
-        "users feel meanwhile. The model gives no answers while it is away, and is left "
-        "as it was found. Needs --model-control-mode=explicit.",
+        help="measure how long a model takes to load and answer",
+        description="Unload and load a model repeatedly through Triton's model control. "
+        "Time each load, the first answer after it, and the latency of other models "
+        "meanwhile. The model cannot be used while it is unloaded; at the end it is as it "
+        "was before. Needs --model-control-mode=explicit.",
     )
     add_config(parser)
     parser.add_argument("--model", required=True, help="the model to load")
     parser.add_argument(
-        "--repeat", type=_count, default=10, metavar="N", help="loads (default 10)"
+        "--repeat",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="number of loads (default 10)",
     )
     parser.add_argument(
         "--victim",
@@ -34,10 +38,12 @@ def add(commands: Subparsers) -> None:
         default=[],
         dest="victims",
         metavar="MODEL",
-        help="ask this one all the while, and say what the loads cost it; may be repeated",
+        help="model to measure during the loads; may be repeated",
     )
     parser.add_argument(
-        "--pid", type=_count, help="of a tritonserver on this host, for its memory"
+        "--pid",
+        type=_count,
+        help="process of a tritonserver on this host, to measure its memory",
     )
     parser.add_argument(
         "--timeout",
@@ -46,7 +52,7 @@ def add(commands: Subparsers) -> None:
         metavar="S",
         help="longest wait for one load, unload or answer (default 60)",
     )
-    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=_run)
 
 

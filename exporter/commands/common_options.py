@@ -18,5 +18,5 @@ def add_config(parser: argparse.ArgumentParser, *, required: bool = False) -> No
         type=Path,
         metavar="FILE",
         required=required,
-        help="YAML file",
+        help="configuration file (YAML)",
     )

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 _DESCRIPTION: Final = (
-    "Ask champion and challenger the same, in random order, until it is decided which "
-    "is better, or until the time is over. With --gate the exit status says it: 0 the "
-    "challenger is equivalent or better in every metric, 1 it is worse in one, 3 not "
-    "decided. The intervals hold at all looks together. Sends inferences to both models "
-    "and changes nothing."
+    "Send the same inputs to a champion and a challenger, in random order, until it is "
+    "decided which is better or the time is up. With --gate the exit status is the "
+    "verdict: 0 if the challenger is equivalent or better in every metric, 1 if it is "
+    "worse in one, 3 if undecided. The intervals hold however often they are evaluated. "
+    "Sends inferences to both models; changes nothing."
 )
 
 
@@ -27,40 +27,44 @@ def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "compare",
-        help="champion against challenger: which is better, for people and pipelines",
+        help="decide whether a challenger is better than the champion",
         description=_DESCRIPTION,
     )
     add_config(parser)
     parser.add_argument(
-        "--name", help="run this entry of the file's `comparisons:`, and nothing else"
+        "--name", help="run this entry of `comparisons:` in the configuration file"
     )
-    parser.add_argument("--champion", metavar="MODEL[:VERSION]", help="what serves now")
     parser.add_argument(
-        "--challenger", metavar="MODEL[:VERSION]", help="what is to take its place"
+        "--champion", metavar="MODEL[:VERSION]", help="the model in production"
+    )
+    parser.add_argument(
+        "--challenger", metavar="MODEL[:VERSION]", help="the model that may replace it"
     )
     parser.add_argument(
         "--preset",
         choices=("precision",),
-        help="precision: what a model of lower precision loses and gains; without names "
-        "digits_fp32 against digits_int8",
+        help="precision: what a model of lower precision loses and gains (default models: "
+        "digits_fp32 and digits_int8 of the demo)",
     )
     parser.add_argument(
         "--data",
         type=Path,
         metavar="FILE",
-        help="a golden file: inputs, and `label` for accuracy; without it inputs are made up",
+        help="golden data: inputs, and `label` for accuracy (default: made-up inputs)",
     )
     parser.add_argument(
         "--metrics",
         dest="metrics_url",
         metavar="URL",
-        help="the page of a sidecar that watches the server, like "
-        "http://localhost:8003/metrics: joules an inference of both come from there, "
-        "after 50 windows of its `power:`, which are 250 s by default",
+        help="/metrics of a sidecar that watches the server, like "
+        "http://localhost:8003/metrics; it supplies the energy of an inference, after 50 "
+        "windows of its `power:` (250 s by default)",
     )
     _add_statistics(parser)
-    parser.add_argument("--gate", action="store_true", help="exit 0, 1 or 3, see above")
-    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.add_argument(
+        "--gate", action="store_true", help="exit with the verdict: 0, 1 or 3"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=_run)
 
 
@@ -71,8 +75,8 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="metrics",
         metavar="METRIC",
-        help="compare this; may be repeated (default: accuracy with labels, else "
-        "agreement; success, latency_mean, latency_p95)",
+        help="metric to compare, may be repeated (default: accuracy, or agreement without "
+        "labels; success, latency_mean, latency_p95)",
     )
     parser.add_argument(
         "--margin",
@@ -81,32 +85,37 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         type=_margin,
         dest="margins",
         metavar="METRIC=VALUE",
-        help="how much worse is no worse, like latency_p95=0.1; may be repeated",
+        help="largest loss that does not matter, like latency_p95=0.1; may be repeated",
     )
     parser.add_argument(
         "--alpha",
         type=float,
         default=0.05,
-        help="probability of ever calling a difference that is none (default 0.05)",
+        help="probability of a false verdict between equal models (default 0.05)",
     )
     parser.add_argument(
-        "--rate", type=float, default=100.0, help="most pairs a second (default 100)"
+        "--rate",
+        type=float,
+        default=100.0,
+        help="highest rate, in pairs a second (default 100)",
     )
     parser.add_argument(
         "--budget",
         type=_budget,
         metavar="SHARE",
-        help="while the champion has production: most requests and busy time of both as a "
-        "share of it, up to 1, or `none` for no limit but --rate (default 0.05)",
+        help="limit while the champion has production traffic, as a share of its requests "
+        "and busy time; `none` limits by --rate alone (default 0.05)",
     )
     parser.add_argument(
         "--duration",
         type=float,
         default=60.0,
         metavar="S",
-        help="end undecided after S seconds (default 60)",
+        help="give up, undecided, after S seconds (default 60)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of order and inputs")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the order and inputs"
+    )
 
 
 def _margin(text: str) -> tuple[str, float]:

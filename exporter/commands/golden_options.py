@@ -18,10 +18,11 @@ def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "golden",
-        help="ask a golden set once: record what a trusted model answers, or score",
-        description="Ask a whole golden set of a served model once. `record` asks twice "
-        "and writes the set with the answers, which golden probes then expect; `score` "
-        "prints what the answers are worth, and ends with 1 where recorded ones differ.",
+        help="record a model's answers to golden data, or score them",
+        description="Send a whole golden data set to a served model. `record` sends it "
+        "twice and writes the data with the answers, which golden probes then expect. "
+        "`score` prints the scores of the answers, and exits with 1 if they differ from "
+        "recorded ones.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, text in (
@@ -30,14 +31,26 @@ def add(commands: Subparsers) -> None:
     ):
         action = actions.add_parser(name, help=text)
         action.add_argument("--model", required=True, help="name of the model")
-        action.add_argument("--version", default="", help="the latest if left out")
-        action.add_argument("--data", type=Path, required=True, metavar="FILE")
-        action.add_argument("--label", metavar="COLUMN", help="the column of the truth")
-        action.add_argument("--scored", default="", metavar="OUTPUT", help="its output")
-        action.add_argument("--grpc", metavar="HOST:PORT", help="address of the server")
+        action.add_argument(
+            "--version", default="", help="its version (default: the latest)"
+        )
+        action.add_argument(
+            "--data", type=Path, required=True, metavar="FILE", help="the golden data"
+        )
+        action.add_argument("--label", metavar="COLUMN", help="column with the labels")
+        action.add_argument(
+            "--scored", default="", metavar="OUTPUT", help="output the labels are for"
+        )
+        action.add_argument("--grpc", metavar="HOST:PORT", help="Triton's gRPC address")
         add_config(action)
         if name == "record":
-            action.add_argument("--output", type=Path, required=True, metavar="FILE")
+            action.add_argument(
+                "--output",
+                type=Path,
+                required=True,
+                metavar="FILE",
+                help="file to write",
+            )
         action.set_defaults(run=_run_golden)
 
 

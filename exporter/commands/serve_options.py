@@ -23,9 +23,9 @@ def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "serve",
         help="run the sidecar",
-        description="Run the sidecar. Without a file: localhost:8001 and 8000, all "
-        "ready models, on port 8003. SIGHUP reads the file again. What is given here "
-        "counts in place of what the file says.",
+        description="Run the sidecar. Without a configuration file it watches all ready "
+        "models of localhost:8001 and :8000, and listens on port 8003. SIGHUP reloads the "
+        "file. Options override the file.",
     )
     add_config(parser)
     parser.add_argument(
@@ -34,7 +34,7 @@ def add(commands: Subparsers) -> None:
         type=_address,
         action="append",
         metavar="[HOST]:PORT",
-        help="where to listen for scrapes; may be given more than once",
+        help="address to listen on; may be repeated",
     )
     parser.add_argument(
         "--web.telemetry-path",
@@ -45,9 +45,17 @@ def add(commands: Subparsers) -> None:
         help="path of the metrics (default /metrics)",
     )
     parser.add_argument(
-        "--log.level", dest="log_level", choices=("debug", "info", "warning", "error")
+        "--log.level",
+        dest="log_level",
+        choices=("debug", "info", "warning", "error"),
+        help="lowest level to log",
     )
-    parser.add_argument("--log.format", dest="log_format", choices=("logfmt", "json"))
+    parser.add_argument(
+        "--log.format",
+        dest="log_format",
+        choices=("logfmt", "json"),
+        help="format of the log",
+    )
     parser.add_argument(
         "--web.enable-lifecycle",
         dest="lifecycle",
@@ -59,7 +67,7 @@ def add(commands: Subparsers) -> None:
         dest="web_config",
         type=Path,
         metavar="FILE",
-        help="TLS and passwords, in exporter-toolkit's format",
+        help="TLS and basic auth, in the format of exporter-toolkit",
     )
 
     def run(options: argparse.Namespace) -> int:
