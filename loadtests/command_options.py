@@ -34,66 +34,95 @@ def add_command(
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the options of target and requests; `scenario_options.scenario_of` reads them."""
     parser.add_argument(
-        "--scenario", type=Path, metavar="FILE", help="YAML; options go over it"
+        "--scenario",
+        type=Path,
+        metavar="FILE",
+        help="scenario file (YAML); options override it",
     )
     parser.add_argument(
         "--protocol",
         choices=("grpc", "http", "openai-chat", "openai-completions"),
-        help="default grpc; openai- for OpenAI-compatible servers",
+        help="protocol of the server (default grpc)",
     )
     parser.add_argument(
         "--address",
         metavar="HOST:PORT",
-        help="default localhost:8001, HTTP 8000, OpenAI 9000",
+        help="address of the server (default localhost, port 8001; 8000 with http, 9000 with "
+        "openai-*)",
     )
     parser.add_argument(
         "--header",
         action="append",
         metavar="NAME=VALUE",
-        help="sent with every request; may be repeated",
+        help="header or metadata of every request; may be repeated",
     )
     parser.add_argument(
-        "--ca-file", metavar="FILE", help='TLS, checked so; "" for the system\'s'
+        "--ca-file",
+        metavar="FILE",
+        help='use TLS and verify it with these authorities; "" for those of the system',
     )
     parser.add_argument(
         "--model",
         action="append",
         metavar="NAME[=WEIGHT]",
-        help="what is loaded; repeated for a mix",
+        help="model to send to; repeat it for a mix, with weights",
     )
     parser.add_argument(
-        "--data", metavar="FILE", help="samples: npz, parquet, perf_analyzer's JSON"
+        "--data",
+        metavar="FILE",
+        help="inputs to send: npz, parquet, or the JSON of perf_analyzer",
     )
     parser.add_argument(
         "--prompts",
         metavar="LENGTHS",
-        help="of a language model: azure-chat, azure-code, or a file of a recorded "
-        "workload (CSV, JSON lines, ShareGPT's JSON)",
+        help="lengths of a language model's prompts: azure-chat, azure-code, or a recorded "
+        "workload (CSV, JSON lines, the JSON of ShareGPT)",
     )
     for side in ("input", "output"):
         parser.add_argument(
             f"--{side}-tokens",
             metavar="N[:SIGMA]",
-            help=f"{'of a prompt' if side == 'input' else 'at most, of an answer'}; with "
-            "SIGMA lognormal about the median N",
+            help=f"{'length of a prompt' if side == 'input' else 'longest answer'}, in "
+            "tokens; with SIGMA, lognormal with the median N",
         )
-    parser.add_argument("--batch", type=int, metavar="ROWS", help="rows a request")
     parser.add_argument(
-        "--corrupt-ratio", type=float, metavar="SHARE", help="of requests, 0 to 1"
+        "--batch", type=int, metavar="ROWS", help="rows in each request"
     )
-    parser.add_argument("--sequence-length", type=int, metavar="N")
-    parser.add_argument("--timeout", type=float, metavar="S", help="of each request")
-    parser.add_argument("--in-flight", type=int, metavar="N", help="more are rejected")
-    parser.add_argument("--seed", type=int, metavar="N")
+    parser.add_argument(
+        "--corrupt-ratio",
+        type=float,
+        metavar="SHARE",
+        help="share of requests with corrupt inputs, 0 to 1",
+    )
+    parser.add_argument(
+        "--sequence-length",
+        type=int,
+        metavar="N",
+        help="requests in each sequence, for stateful models",
+    )
+    parser.add_argument(
+        "--timeout", type=float, metavar="S", help="deadline of each request"
+    )
+    parser.add_argument(
+        "--in-flight",
+        type=int,
+        metavar="N",
+        help="most requests at once; further ones are shed and counted as failed",
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="seed of arrivals and inputs"
+    )
     parser.add_argument(
         "--slo",
         metavar="TERMS",
-        help='like "p99<20ms,errors<0.1%%", or of streams "ttft_p99<500ms,itl_p95<50ms"',
+        help='objective, like "p99<20ms,errors<0.1%%"; for streamed answers like '
+        '"ttft_p99<500ms,itl_p95<50ms"',
     )
     parser.add_argument(
         "--goodput",
         metavar="LIMITS",
-        help='count the requests within all of them, like "ttft<500ms,itl<50ms"',
+        help="also report the share of requests within these limits, like "
+        '"ttft<500ms,itl<50ms"',
     )
 
 
@@ -102,6 +131,6 @@ def add_announcers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sidecar",
         metavar="URL",
-        help="tell the sidecar's tap there: it shows the run as triton_run_info, and keeps "
-        "the capacity that a search found",
+        help="announce the run to the sidecar whose tap has this URL: it exposes "
+        "triton_run_info, and the capacity that a search finds",
     )

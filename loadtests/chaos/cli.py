@@ -16,29 +16,27 @@ if TYPE_CHECKING:
     from exporter.cli import Subparsers
 
 _RUN: Final = """\
-Run experiments: shipped ones by name, others by file, Chaos Toolkit's own included.
-Each sends load all the while, looks at its steady-state hypothesis twice a second, and
-undoes whatever it broke, whatever happens. Exit 0: users were served again as promised;
-1: a finding; 2: wrong usage, or refused before anything was touched; 3: the numbers are
-not the server's."""
+Run experiments: shipped ones by name, others by file, those of Chaos Toolkit included.
+Each sends load throughout, checks its steady-state hypothesis twice a second, and always
+reverts its faults. Exit status: 0 users were served again as promised; 1 a finding;
+2 wrong usage, or refused before anything was touched; 3 INVALID, with the reason."""
 _SOAK: Final = """\
-Break one thing after another, drawn from a seed, on a Triton of the run's own with a
-sidecar beside it; see that users are served again after each, and that the sidecar
-neither falls over nor grows. Exit 0: so it was; 1: a finding."""
+Inject random faults, one after another, into an embedded Triton with a sidecar next to
+it. Check that users are served again after each, and that the sidecar neither crashes
+nor grows. Exit status: 0 it does neither; 1 a finding."""
 _MOST_MINUTES: Final = 240.0
 _REPORT: Final = """\
-Make a report of the journals that `chaos run --json` wrote: of one, with its course over
-time; of several, or of a folder, a scorecard. Exit 0: nothing speaks against it; 1: a
-finding; 3: that cannot be told."""
+Make a report from journals of `chaos run --json`: the timeline of one, or a scorecard of
+several. Exit status: 0 no finding; 1 a finding; 3 undecided."""
 
 
 def add(commands: Subparsers) -> None:
     """Add `chaos` and its own commands."""
     parser = commands.add_parser(
         "chaos",
-        help="experiments: break it on purpose, under load, and measure",
-        description="Break a part of a deployment on purpose, under load, and say what "
-        "users saw and when they were served again. What was broken is always undone.",
+        help="inject faults under load and measure what users see",
+        description="Inject faults into a deployment under load, and report what users saw "
+        "and when they were served again. Every fault is reverted.",
     )
     parts = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_list(parts)
@@ -52,46 +50,51 @@ def _add_list(commands: Subparsers) -> None:
     parser = add_command(
         commands,
         "list",
-        "shipped experiments, and faults with their settings",
+        "list the shipped experiments, and the faults with their settings",
         "loadtests.chaos.experiment_list_command:run",
     )
-    parser.add_argument("--faults", action="store_true", help="only the faults")
+    parser.add_argument("--faults", action="store_true", help="list only the faults")
 
 
 def _add_run(commands: Subparsers) -> None:
     module = "loadtests.chaos.experiment_commands"
     parser = add_command(commands, "run", "run experiments", f"{module}:run", _RUN)
-    parser.add_argument("experiments", nargs="+", metavar="NAME|FILE")
+    parser.add_argument(
+        "experiments", nargs="+", metavar="NAME|FILE", help="experiments to run"
+    )
     parser.add_argument(
         "--allow",
         action="append",
         metavar="TARGET",
         default=[],
-        help="a target that may be broken, like process:NAME; shell-style patterns; "
-        "may be repeated. The embedded Triton always may",
+        help="target in which faults are allowed, like process:NAME (shell-style patterns; "
+        "may be repeated); always allowed in the embedded Triton",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="only read and check the experiments, by Chaos Toolkit's rules, too",
+        help="only check the experiments, also by the rules of Chaos Toolkit",
     )
     parser.add_argument(
         "--export",
         type=Path,
         metavar="DIR",
-        help="only write them there as JSON for `chaos run`",
+        help="only write the experiments to a folder, as JSON for Chaos Toolkit",
     )
     parser.add_argument(
-        "--repetitions", type=int, metavar="N", help="in place of the experiment's"
+        "--repetitions",
+        type=int,
+        metavar="N",
+        help="repetitions, instead of those of the experiment",
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="in place of the experiment's"
+        "--seed", type=int, metavar="N", help="seed, instead of that of the experiment"
     )
     parser.add_argument(
         "--json",
         type=Path,
         metavar="DIR",
-        help="write the journal of each experiment there",
+        help="write a journal of each experiment to this folder",
     )
     _add_run_options(parser)
     add_announcers(parser)
@@ -101,14 +104,22 @@ def _add_soak(commands: Subparsers) -> None:
     parser = add_command(
         commands,
         "soak",
-        "random faults for a while, and whether anything grows",
+        "inject random faults for a while, and watch for leaks",
         "loadtests.chaos.experiment_commands:soak",
         _SOAK,
     )
-    parser.add_argument("--minutes", type=_minutes, default=20.0, metavar="M")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the draw")
     parser.add_argument(
-        "--json", type=Path, metavar="DIR", help="write the journal there"
+        "--minutes",
+        type=_minutes,
+        default=20.0,
+        metavar="M",
+        help="duration (default 20)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of the faults"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="DIR", help="write the journal to this folder"
     )
     _add_run_options(parser)
 
@@ -126,7 +137,7 @@ def _add_report(commands: Subparsers) -> None:
     parser = add_command(
         commands,
         "report",
-        "a report of journals, or a scorecard of many",
+        "make a report of one journal, or a scorecard of several",
         "loadtests.chaos.chaos_report_command:run",
         _REPORT,
     )
@@ -135,16 +146,18 @@ def _add_report(commands: Subparsers) -> None:
         nargs="*",
         type=Path,
         metavar="JOURNAL|DIR",
-        help="journals, or folders of them",
+        help="journals, or folders with journals",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page there")
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the scorecard there"
+        "--html", type=Path, metavar="FILE", help="write the report as a page"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the scorecard as JSON"
     )
     parser.add_argument(
         "--schema",
         choices=("journal", "scorecard"),
-        help="print the JSON schema of our block of a journal, or of a scorecard, and end",
+        help="print the JSON schema of a journal or a scorecard and exit",
     )
 
 
@@ -152,16 +165,16 @@ def _add_undo(commands: Subparsers) -> None:
     parser = add_command(
         commands,
         "undo",
-        "undo what experiments have left",
+        "revert faults that experiments have left",
         "loadtests.chaos.undoing.undo_command:run",
-        "Undo every fault of every experiment whose runner is gone. May be run at any "
-        "time and any number of times. Exit 1 where something is left.",
+        "Revert the faults of every experiment whose runner has ended. Safe to run at any "
+        "time, and repeatedly. Exits with 1 if a fault could not be reverted.",
     )
     _add_state(parser)
     parser.add_argument(
         "--force",
         action="store_true",
-        help="undo those of experiments that still run, too",
+        help="also revert those of experiments that still run",
     )
 
 
@@ -171,12 +184,12 @@ def _add_state(parser: argparse.ArgumentParser) -> None:
         "--state",
         type=Path,
         metavar="DIR",
-        help="undo journals; default $XDG_STATE_HOME/tritonwatch/chaos, and "
-        "~/.local/state where that is not set",
+        help="folder of undo journals (default $XDG_STATE_HOME/tritonwatch/chaos, or "
+        "~/.local/state/tritonwatch/chaos)",
     )
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of commands that run experiments."""
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     _add_state(parser)
