@@ -23,7 +23,7 @@ from exporter.features.statistics.several_servers import SeveralServers
 from exporter.features.statistics.token_counts import TokenEstimate
 from exporter.features.statistics.unwatched_gap import UnwatchedGap
 from exporter.features.statistics.watched_model import WatchedModel
-from exporter.features.statistics.watchers import Address, Watchers
+from exporter.features.statistics.watchers import Watchers, WatcherSettings
 from exporter.samples import Sample
 from exporter.system.local_server import LocalServer
 
@@ -55,9 +55,9 @@ class StatisticsSettings(CollectorSettings):
     probes are no production. Until a model's calls are known, each probe of it reads all
     statistics twice, for at most 2 % of the time once a minute has been spent on it, and
     production that rose around these probes is shown later."""
-    watchers: tuple[Address, ...] = Field(default=(), max_length=8)
-    """`host:port` of other sidecars that watch this server, without TLS or password. Their
-    requests do not count as production, but as unattributed.
+    watchers: tuple[WatcherSettings, ...] = Field(default=(), max_length=8)
+    """Other sidecars that watch this server. Their requests do not count as production, but
+    as unattributed.
     """
 
     token_estimates: dict[str, TokenEstimate] = Field(default={}, max_length=10_000)
