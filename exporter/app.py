@@ -207,7 +207,12 @@ class Sidecar:
             self.serving(),
             expanded(self.config.slos),
             self.config.model_mentions(),
+            self._stalled(),
         )
+
+    def _stalled(self) -> set[ModelKey]:
+        now = self._clock()
+        return set().union(*(runner.stalled(now) for runner in self.probe_runners))
 
     def sections(self) -> dict[str, Any]:
         """Return the sections of the status page that collectors add."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from exporter.catalogue.probe_outcomes import NOT_FAILED
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
 from grafana.latency_queries import BAND, fleet_quantiles, p99_of_replicas
@@ -141,11 +142,14 @@ def _probes() -> list[Any]:
             ),
         ),
         series(
-            "Probe outcomes other than ok",
+            "Failed probes",
             "timeout, unavailable, invalid, model_error, bad_output (NaN, Inf, empty, all"
-            " zero where configured).",
+            " zero where configured), stalled (a stream beyond its limits).",
             "cps",
-            rate('triton_probe_total<v,outcome!="ok">', "model, protocol, outcome"),
+            rate(
+                f'triton_probe_total<v,outcome!~"{NOT_FAILED}">',
+                "model, protocol, outcome",
+            ),
             alerts=["TritonProbesFailing"],
         ),
     ]

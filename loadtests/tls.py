@@ -7,8 +7,8 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exporter.config import connect
 from exporter.network.grpc_core import grpc
+from exporter.triton import tls_files
 from loadtests.errors import LoadError, PlanError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def ssl_context(target: Target) -> ssl.SSLContext | None:
     if target.ca_file is None:
         return None
     try:
-        return connect.ssl_context(target.ca_file or None)
+        return tls_files.ssl_context(target.ca_file or None)
     except (OSError, ssl.SSLError) as error:
         raise _unreadable(target.ca_file, error) from None
 

@@ -158,6 +158,11 @@ class Asked:
         """The answer, where its tokens count."""
 
 
+def is_of_run(request_id: str, run_id: str) -> bool:
+    """Return whether an id with our prefix was made by the run with this id."""
+    return request_id.rpartition("-")[0].endswith(f"-{run_id}")
+
+
 class OwnTraffic:
     """The ledger of own requests. Thread-safe."""
 
@@ -177,12 +182,13 @@ class OwnTraffic:
         self._undecided: dict[int, float] = {}
         self._undecided_begun = 0
         self._numbers = itertools.count(1)
-        self._run_id = run_id
+        self.run_id = run_id
+        """Part of the ids of its requests, which no other process has."""
         self._clock = clock
 
     def new_request_id(self, purpose: str) -> str:
         """Return a unique id, recognisable as ours."""
-        return f"{REQUEST_ID_PREFIX}{purpose}-{self._run_id}-{next(self._numbers)}"
+        return f"{REQUEST_ID_PREFIX}{purpose}-{self.run_id}-{next(self._numbers)}"
 
     def counts(self, key: ModelKey) -> OwnCounts:
         """Return our own requests to one model version so far."""

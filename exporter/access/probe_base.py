@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    ClassVar,
-    Final,
-    Literal,
-    Protocol,
-    get_args,
-    runtime_checkable,
-)
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -22,30 +14,9 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory, ModelKey
+    from exporter.catalogue.probe_outcomes import Outcome
     from exporter.samples import AnySample
 
-Outcome = Literal[
-    "ok",
-    "timeout",
-    "unavailable",
-    "invalid",
-    "model_error",
-    "bad_output",
-    "cached",
-    "backlog",
-    "late",
-    "stalled",
-]
-"""`cached`: a response cache answered, which does not show that the model runs.
-`backlog`: no answer in time, behind other clients' sequences, which the model executes.
-`late`: no answer in time, while this process itself was kept from running.
-`stalled`: a whole and valid streamed answer whose first response came later, or whose
-responses were further apart, than the probe allows."""
-OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
-UNJUDGED: Final[frozenset[Outcome]] = frozenset({"cached", "backlog", "late"})
-"""Outcomes that leave the probe's own outcome unknown."""
-SERVED: Final[frozenset[Outcome]] = frozenset({"ok", "backlog", "stalled"})
-"""Outcomes of a model that serves; a stalled one is slow, and its answers are complete."""
 Transport = Literal["grpc", "http"]
 
 

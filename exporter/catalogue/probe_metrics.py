@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from exporter.catalogue.probe_outcomes import MEANINGS as _MEANINGS
 from exporter.catalogue.shared import LATENCY_BOUNDS as _LATENCY_BOUNDS
 from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.catalogue.shared import PROBE as _PROBE
 from exporter.samples import MetricSpec
 
+_SHOWN_OUTCOMES: Final = ", ".join(
+    f"{outcome} ({meaning.text})" if meaning.text else outcome
+    for outcome, meaning in _MEANINGS.items()
+)
 PROBE_DURATION: Final = MetricSpec(
     "triton_probe_duration_seconds",
     "Duration of probe requests. A timeout counts with the time waited, so a"
@@ -30,12 +35,7 @@ PROBE_RESPONSE_GAP: Final = MetricSpec(
 )
 PROBE_TOTAL: Final = MetricSpec(
     "triton_probe_total",
-    "Probe requests by outcome: ok, timeout, unavailable, invalid, model_error,"
-    " bad_output, cached (a response cache answered, which proves nothing), backlog"
-    " (waits behind other clients' sequences, which the model executes), late (no answer"
-    " in time, but tritonwatch itself could not run meanwhile), stalled (a whole streamed"
-    " answer with a response later than max_first_response_seconds or max_gap_seconds"
-    " allow; the model counts as serving).",
+    f"Probe requests by outcome: {_SHOWN_OUTCOMES}.",
     (*_PROBE, "outcome"),
 )
 PROBE_LATENCY: Final = MetricSpec(
@@ -58,8 +58,8 @@ PROBE_LAST_DURATION: Final = MetricSpec(
 )
 BLACKBOX_SUCCESS: Final = MetricSpec(
     "probe_success",
-    "1 if the target answered and every ready model was probed and ok; 0 also if a"
-    " model was not probed (probe_models_unjudged). On /probe only; the name is that"
+    "1 if the target answered and every ready model was probed and serves; 0 also if"
+    " one was not judged (probe_models_unjudged). On /probe only; the name is that"
     " of blackbox_exporter.",
     on_probe_only=True,
 )
@@ -71,7 +71,8 @@ BLACKBOX_JUDGED: Final = MetricSpec(
 BLACKBOX_UNJUDGED: Final = MetricSpec(
     "probe_models_unjudged",
     "Ready model versions of the target that were not probed over every protocol,"
-    " because their metadata could not be read or time ran out; on /probe only.",
+    " because their metadata could not be read or time ran out, or whose response cache"
+    " answered; on /probe only.",
 )
 BLACKBOX_DURATION: Final = MetricSpec(
     "probe_duration_seconds",

@@ -125,6 +125,11 @@ SEVERAL_SERVERS: Final = MetricSpec(
     " one, twice within ten minutes: counts are then wrong, because they belong to"
     " several servers. 0 if only one was seen; absent until that was tested.",
 )
+SERVER_CHANGES: Final = MetricSpec(
+    "triton_server_changes_total",
+    "Times the name of the target came to stand for another address, so for another"
+    " server. Its requests count as production from its first read on.",
+)
 STATISTICS_DISAGREEMENT: Final = MetricSpec(
     "triton_statistics_disagreement_ratio",
     "Difference between the increase of a counter on Triton's metrics page and in"

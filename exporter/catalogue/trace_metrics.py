@@ -136,8 +136,9 @@ TRACE_RESPONSES_CUT: Final = MetricSpec(
 TRACE_RECORDS: Final = MetricSpec(
     "tritonwatch_trace_records_total",
     "Traces by source (otlp, file) and outcome: request, child (made by a model)"
-    " and partial (network times missing) are in the histograms; own, filtered,"
-    " unknown_model, invalid, malformed, duplicate and orphan are not.",
+    " and partial (network times missing) are in the histograms; own, watcher (of"
+    " another tritonwatch), filtered, unknown_model, invalid, malformed, duplicate and"
+    " orphan are not.",
     ("source", "outcome"),
 )
 TRACE_FILES: Final = MetricSpec(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from ipaddress import AddressValueError, IPv6Address
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -25,9 +24,11 @@ from exporter.network.addresses import without_brackets
 from exporter.output.push import OtlpSettings
 from exporter.settings import Headers, ModelFilter, ModelMention, Settings, below
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
+from exporter.triton.tls_files import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 # What stands between `//` and `/` of a URL could say more than where to go: `#`, `?`
 # and `@` would take a request elsewhere than the text seems to say.
@@ -61,27 +62,13 @@ BindAddress = Annotated[str, AfterValidator(without_brackets)]
 _SECTIONS: Final = {"slo", "drift", "energy", "comparison"}
 
 
-class TlsSettings(Settings):
+class TlsSettings(TlsFiles):
     """TLS towards Triton. With no file at all the system's authorities are trusted."""
 
-    ca_file: Path | None = Field(default=None)
-    """Authorities that may have signed the server's certificate (PEM)."""
-    cert_file: Path | None = Field(default=None)
-    """Our certificate, for mutual TLS (PEM)."""
-    key_file: Path | None = Field(default=None)
-    """Our key, for mutual TLS (PEM)."""
     protocols: tuple[Literal["grpc", "http"], ...] = Field(
         default=("grpc", "http"), min_length=1
     )
     """Protocols that use TLS; `[grpc]` for a Triton with `--grpc-use-ssl` alone."""
-
-    @model_validator(mode="after")
-    def _paired(self) -> TlsSettings:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError(
-                "found one of cert_file and key_file; mutual TLS needs both"
-            )
-        return self
 
 
 class TargetSettings(Settings):

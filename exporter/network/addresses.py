@@ -48,12 +48,22 @@ def _split(address: str) -> tuple[str, str]:
     return host.strip("[]"), port
 
 
+def resolve(host: str) -> frozenset[str]:
+    """Return the addresses of a host.
+
+    Raises:
+        OSError: it has none, or no name server answers.
+        UnicodeError: it cannot be a name.
+    """
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return frozenset(str(entry[4][0]) for entry in found)
+
+
 def _resolved(host: str) -> set[str]:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return {_canonical(address) for address in resolve(host)}
     except (OSError, UnicodeError):
         return {host.lower()}
-    return {_canonical(str(entry[4][0])) for entry in found}
 
 
 def _canonical(text: str) -> str:

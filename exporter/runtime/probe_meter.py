@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
-from exporter.access.probe_base import OUTCOMES, SERVED, UNJUDGED, Target, Verdict
+from exporter.access.probe_base import Target, Verdict
+from exporter.catalogue.probe_outcomes import MEANINGS, OUTCOMES
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import supports
 from exporter.histograms.windowed_histogram import WindowedHistogram
@@ -125,9 +126,9 @@ class ProbeMeter:
                 samples += _counted(labels, record)
                 if record.verdict is None or now - record.at > fresh_seconds:
                     continue
-                if record.verdict.outcome not in UNJUDGED:
-                    ok = record.verdict.outcome == "ok"
-                    samples.append(Sample(catalogue.PROBE_SUCCESS, ok, labels))
+                succeeded = MEANINGS[record.verdict.outcome].succeeded
+                if succeeded is not None:
+                    samples.append(Sample(catalogue.PROBE_SUCCESS, succeeded, labels))
                 samples += [
                     Sample(catalogue.PROBE_LATENCY, value, (*labels, str(q)))
                     for q, value in record.quantiles
@@ -140,12 +141,22 @@ class ProbeMeter:
         A model whose probes prove nothing is left out.
         """
         serving: dict[ModelKey, bool] = {}
-        for status in self.statuses():
-            outcome = status.verdict.outcome
-            if now - status.at <= fresh_seconds and outcome != "cached":
-                key, ok = status.target.key, outcome in SERVED
+        for status in self._fresh(now, fresh_seconds):
+            ok, key = MEANINGS[status.verdict.outcome].serves, status.target.key
+            if ok is not None:
                 serving[key] = serving.get(key, True) and ok
         return serving
+
+    def stalled(self, now: float, fresh_seconds: float) -> set[ModelKey]:
+        """Return the model versions whose latest streamed answer broke its limits."""
+        return {
+            status.target.key
+            for status in self._fresh(now, fresh_seconds)
+            if status.verdict.outcome == "stalled"
+        }
+
+    def _fresh(self, now: float, fresh_seconds: float) -> Iterator[TargetStatus]:
+        return (s for s in self.statuses() if now - s.at <= fresh_seconds)
 
 
 def _counted(labels: tuple[str, ...], record: _Record) -> Iterator[AnySample]:

@@ -160,6 +160,10 @@ class ProbeRunner:
             return {}
         return self.results.serving(now, self.fresh_seconds)
 
+    def stalled(self, now: float) -> set[ModelKey]:
+        """Return the model versions whose latest streamed answer broke its limits."""
+        return self.results.stalled(now, self.fresh_seconds)
+
     def _follow_inventory(self) -> None:
         inventory = self._board.current
         if inventory is self._inventory:

@@ -52,9 +52,10 @@ class StatusBoard:
         serving: Mapping[ModelKey, bool],
         objectives: Iterable[Objective],
         mentions: Iterable[ModelMention] = (),
+        stalled: Iterable[ModelKey] = (),
     ) -> Judgement:
         """Return the current findings; a changed state becomes a mark."""
-        found = findings(samples, inventory, serving, objectives, mentions)
+        found = findings(samples, inventory, serving, objectives, mentions, stalled)
         keys = [(e.name, e.version) for e in inventory.index if e.state]
         with self._lock:
             now = self._wall_clock()

@@ -60,10 +60,12 @@ def findings(
     serving: Mapping[ModelKey, bool],
     objectives: Iterable[Objective],
     mentions: Iterable[ModelMention] = (),
+    stalled: Iterable[ModelKey] = (),
 ) -> list[Finding]:
     """Return all known problems; of a server that is down, only that one.
 
-    `mentions` are the models and inputs that the configuration names.
+    `mentions` are the models and inputs that the configuration names, `stalled` the model
+    versions whose latest streamed answer to a probe broke its limits.
     """
     if not inventory.up:
         return [Finding("Triton", "does not answer", _SERVING, "TritonDown")]
@@ -78,6 +80,7 @@ def findings(
     return [
         *map(_wrong_input, wrong_inputs),
         *_server(found, inventory, serving, unproven),
+        *(_stalls(model, version) for model, version in sorted(stalled)),
         *_answers(found),
         *_drift(found),
         *_budgets(found, objectives, models),
@@ -165,6 +168,12 @@ def _server(
             runbook = "TritonFailuresBookedAsSuccess"
             model, version = sample.labels
             yield Finding(model, text, _SERVING, runbook, "FAILING", model, version)
+
+
+def _stalls(model: str, version: str) -> Finding:
+    text = "a streamed answer to a probe came later than its limits allow"
+    runbook = "TritonProbesFailing"
+    return Finding(model, text, _SERVING, runbook, "SLOW", model, version)
 
 
 def _answers(found: Found) -> Iterator[Finding]:

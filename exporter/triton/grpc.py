@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporter import errors
 from exporter.network.grpc_core import grpc
+from exporter.network.named_host import NamedHost
 from exporter.triton.control_channel import ControlChannel
 from exporter.triton.grpc_errors import translated_errors
 from exporter.triton.grpc_replies import (
@@ -34,7 +35,7 @@ from exporter.triton.streamed_reply import StreamedReply
 from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 # Its messages are made at run time; no type checker knows them.
 pb: Final[Any] = service_pb2
@@ -72,6 +73,7 @@ _OPTIONS: Final = (
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _SHOWN_CHARACTERS: Final = 1_000
 _SILENT_CALLS: Final = 2
+_LEAST_SECONDS: Final = 0.05
 
 
 class GrpcClient:
@@ -88,8 +90,12 @@ class GrpcClient:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         headers: Mapping[str, str] | None = None,
+        host: NamedHost | None = None,
     ) -> None:
         self.address = address
+        self.host = host or NamedHost(address)
+        self.moves = 0
+        """Number of times that the name was found to stand for another address."""
         self._credentials = credentials
         self._silent = 0
         self._connect()
@@ -120,22 +126,29 @@ class GrpcClient:
         self._credentials = credentials
         self._connect()
 
+    def follow(self) -> bool:
+        """Connect anew if the name stands for another address now; return whether it does.
+
+        The core of grpc stays with the server that it has for as long as that answers.
+        """
+        if not self.host.has_moved():
+            return False
+        self.moves += 1
+        self._connect()
+        return True
+
     def close(self) -> None:
         """Close the channel; calls in flight end with an error."""
         self._channel.close()
 
     def live(self, *, timeout_seconds: float) -> bool:
         """Return whether the server says it is live."""
-        reply = self._call(
-            self._stub.ServerLive, pb.ServerLiveRequest(), timeout_seconds
-        )
+        reply = self._call("ServerLive", pb.ServerLiveRequest(), timeout_seconds)
         return bool(reply.live)
 
     def ready(self, *, timeout_seconds: float) -> bool:
         """Return whether the server says it is ready."""
-        reply = self._call(
-            self._stub.ServerReady, pb.ServerReadyRequest(), timeout_seconds
-        )
+        reply = self._call("ServerReady", pb.ServerReadyRequest(), timeout_seconds)
         return bool(reply.ready)
 
     def ready_later(self, model: str, version: str, *, timeout_seconds: float) -> Any:
@@ -158,7 +171,7 @@ class GrpcClient:
     def server_info(self, *, timeout_seconds: float) -> ServerInfo:
         """Name, version and extensions of the server."""
         reply = self._call(
-            self._stub.ServerMetadata, pb.ServerMetadataRequest(), timeout_seconds
+            "ServerMetadata", pb.ServerMetadataRequest(), timeout_seconds
         )
         extensions = bounded("extensions", reply.extensions, MAX_TENSORS)
         return ServerInfo(
@@ -170,7 +183,7 @@ class GrpcClient:
     def repository_index(self, *, timeout_seconds: float) -> tuple[IndexEntry, ...]:
         """Every model version the server knows of, ready or not."""
         reply = self._call(
-            self._stub.RepositoryIndex, pb.RepositoryIndexRequest(), timeout_seconds
+            "RepositoryIndex", pb.RepositoryIndexRequest(), timeout_seconds
         )
         return tuple(
             IndexEntry(m.name, m.version, m.state, m.reason[:_SHOWN_CHARACTERS])
@@ -183,7 +196,7 @@ class GrpcClient:
     ) -> ModelSpec:
         """Signature and client-relevant settings of one model version."""
         metadata = self._call(
-            self._stub.ModelMetadata,
+            "ModelMetadata",
             pb.ModelMetadataRequest(name=name, version=version),
             timeout_seconds,
         )
@@ -227,7 +240,7 @@ class GrpcClient:
     def _config(self, name: str, version: str, timeout_seconds: float) -> Any:
         request = pb.ModelConfigRequest(name=name, version=version)
         try:
-            reply = self._call(self._stub.ModelConfig, request, timeout_seconds)
+            reply = self._call("ModelConfig", request, timeout_seconds)
         except errors.UnsupportedError:
             # An extension of Triton's that other KServe servers need not have.
             reply = pb.ModelConfigResponse()
@@ -238,7 +251,7 @@ class GrpcClient:
     ) -> tuple[ModelStatistics, ...]:
         """Cumulative statistics of one model version, or of every ready one."""
         request = pb.ModelStatisticsRequest(name=model, version=version)
-        reply = self._call(self._stub.ModelStatistics, request, timeout_seconds)
+        reply = self._call("ModelStatistics", request, timeout_seconds)
         entries = bounded("models", reply.model_stats, MAX_MODELS)
         batches = sum(len(entry.batch_stats) for entry in entries)
         if batches > MAX_BATCHES:
@@ -256,7 +269,7 @@ class GrpcClient:
     ) -> dict[str, tuple[str, ...]]:
         """The trace settings in force for a model, or the global ones for ""."""
         request = pb.TraceSettingRequest(model_name=model)
-        reply = self._call(self._stub.TraceSetting, request, timeout_seconds)
+        reply = self._call("TraceSetting", request, timeout_seconds)
         return {key: tuple(item.value) for key, item in reply.settings.items()}
 
     def infer(self, request: InferRequest, *, timeout_seconds: float) -> InferReply:
@@ -292,15 +305,22 @@ class GrpcClient:
                     streamed.add(outputs_of(part.infer_response), now)
         return streamed.ended(time.perf_counter())
 
-    def _call(
-        self, method: Callable[..., Any], message: object, timeout_seconds: float
-    ) -> Any:
-        channel = self._channel
+    def _call(self, method: str, message: object, timeout_seconds: float) -> Any:
+        """Ask once, and once more if the name has come to stand for another server."""
+        channel, started = self._channel, time.monotonic()
+        try:
+            return self._answer(method, message, timeout_seconds)
+        except errors.UnavailableError:
+            if not self.follow() and channel is self._channel:
+                raise
+            left = timeout_seconds - (time.monotonic() - started)
+            return self._answer(method, message, max(_LEAST_SECONDS, left))
+
+    def _answer(self, method: str, message: object, timeout_seconds: float) -> Any:
+        channel, call = self._channel, getattr(self._stub, method)
         try:
             with translated_errors():
-                reply = method(
-                    message, timeout=timeout_seconds, metadata=self._metadata
-                )
+                reply = call(message, timeout=timeout_seconds, metadata=self._metadata)
         except errors.DeadlineError:
             self._unheard(channel)
             raise

@@ -64,7 +64,7 @@ class HttpClient:
         old.clear()
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Close idle connections; the next request opens a new one."""
         self._pool.clear()
 
     def get(self, path: str, *, timeout_seconds: float) -> bytes:

@@ -19,7 +19,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.access.collector_base import Access
-from exporter.access.probe_base import SERVED
+from exporter.catalogue.probe_outcomes import MEANINGS
 from exporter.config import connect
 from exporter.config.configuration import TargetSettings, is_address
 from exporter.errors import PartialResultError, TritonwatchError
@@ -253,12 +253,13 @@ def _judge_models(
 ) -> tuple[set[ModelKey], set[ModelKey], bool]:
     """Probe every target in turn while time is left.
 
-    Returns the model versions that were asked by every protocol, those that were not,
-    and whether every answer was good, and not all of them from a cache.
+    Returns the model versions that were asked by every protocol, those that were not or
+    whose answers show nothing, and whether all others serve.
     """
     keys: set[ModelKey] = set()
     unjudged: set[ModelKey] = set()
-    outcomes: set[str] = set()
+    shown: set[ModelKey] = set()
+    all_well = True
     known = access.board.current.models
     for target in _targets(access, module):
         keys.add(target.key)
@@ -272,15 +273,22 @@ def _judge_models(
             hurried = module.model_copy(
                 update={"timeout_seconds": patience, "linger_seconds": 0.0}
             )
-            verdict = hurried.build(access).attempt(target)
+            probe = hurried.build(access)
+            verdict = probe.attempt(target)
+            if verdict is not None and verdict.outcome == "cached":
+                # With larger inputs, where the model takes them.
+                verdict = probe.attempt(target)
             reason = "the probe had nothing to ask"
         if verdict is None:
             unjudged.add(target.key)
             result.log.append(f"{_shown(target)}: not asked: {reason}")
             continue
-        outcomes.add(verdict.outcome)
+        serves = MEANINGS[verdict.outcome].serves
+        if serves is not None:
+            shown.add(target.key)
+            all_well = all_well and serves
         _report(target, verdict, module.label, result)
-    all_well = bool(outcomes & SERVED) and outcomes <= {*SERVED, "cached"}
+    unjudged |= keys - shown
     return keys - unjudged, unjudged, all_well
 
 
@@ -298,9 +306,9 @@ def _targets(access: Access, module: AnyProbe) -> Sequence[Target]:
 def _report(target: Target, verdict: Verdict, label: str, result: ProbeResult) -> None:
     labels = (*target.key, target.protocol, label)
     seconds = verdict.duration_seconds
-    result.samples.append(
-        Sample(catalogue.PROBE_SUCCESS, verdict.outcome == "ok", labels)
-    )
+    succeeded = MEANINGS[verdict.outcome].succeeded
+    if succeeded is not None:
+        result.samples.append(Sample(catalogue.PROBE_SUCCESS, succeeded, labels))
     if seconds is not None:
         result.samples.append(Sample(catalogue.PROBE_LAST_DURATION, seconds, labels))
     result.log.append(

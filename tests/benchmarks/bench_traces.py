@@ -28,7 +28,7 @@ COPIES = 200
 
 def _sink() -> TraceSink:
     return TraceSink(
-        SinkSettings(300.0, 100, ("bench",)),
+        SinkSettings(300.0, 100, ("bench",), "test"),
         known=tuple,
         wanted=lambda _: True,
         decoupled=lambda _: False,

@@ -26,8 +26,9 @@ import exporter.taps
 import loadtests.profiles
 from exporter.access.collector_base import CollectorSettings
 from exporter.access.inventory import Inventory
-from exporter.access.probe_base import OUTCOMES, ProbeSettings
+from exporter.access.probe_base import ProbeSettings
 from exporter.catalogue import CATALOGUE
+from exporter.catalogue.probe_outcomes import OUTCOMES
 from exporter.config.collector_union import AnyCollector
 from exporter.config.probe_union import AnyProbe
 from exporter.errors import PartialResultError, TritonError

@@ -39,7 +39,7 @@ def check(traces: Iterable[RequestTrace]) -> None:
         assert len(trace.model) <= 1024
         assert len(trace.request_id) <= 1024
     sink = TraceSink(
-        SinkSettings(60.0, UNKNOWN_MODELS, ("fuzz",)),
+        SinkSettings(60.0, UNKNOWN_MODELS, ("fuzz",), "test"),
         known=tuple,
         wanted=lambda _: True,
         decoupled=lambda _: False,

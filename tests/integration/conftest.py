@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from parts import require_triton
 from playground import Playground, Traffic
+from playwright.sync_api import sync_playwright
 from sidecars import SidecarProcess
 
 from exporter.triton.embedded import EmbeddedTriton
@@ -82,6 +83,50 @@ def start_sidecar(tmp_path: Path) -> Generator[Callable[..., SidecarProcess]]:
     yield start
     for sidecar in started:
         sidecar.close()
+
+
+# A browser for the status page.
+
+
+@pytest.fixture(scope="module")
+def browser(require_commands):
+    require_commands("chromium")
+    with sync_playwright() as playwright:
+        # The tests may run as root, for whom Chromium has no sandbox.
+        running = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Open a sidecar's page; fails the test on any error of the page's script."""
+    errors = []
+    contexts = []
+
+    def open_page(port: int, **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                errors.append(message.text)
+                if "Content Security Policy" in message.text
+                else None
+            ),
+        )
+        page.goto(f"http://127.0.0.1:{port}/")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
 
 
 # A real Triton that a test may load, unload, kill and freeze.

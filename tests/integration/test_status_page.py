@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from fake_triton import FakeModel, FakeTriton
 from fake_triton.behaviours import INTERNAL
 from golden_probing import DEMO, record
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from waiting import wait_until
 
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
@@ -35,47 +35,6 @@ SLOS = [
         "source": "probes",
     }
 ]
-
-
-@pytest.fixture(scope="module")
-def browser(require_commands):
-    require_commands("chromium")
-    with sync_playwright() as playwright:
-        # The tests may run as root, for whom Chromium has no sandbox.
-        running = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def opened(browser):
-    """Open a sidecar's page; fails the test on any error of the page's script."""
-    errors = []
-    contexts = []
-
-    def open_page(port: int, **options):
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(WAIT_MS)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on(
-            "console",
-            lambda message: (
-                errors.append(message.text)
-                if "Content Security Policy" in message.text
-                else None
-            ),
-        )
-        page.goto(f"http://127.0.0.1:{port}/")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert errors == []
 
 
 def table(page, name: str):
@@ -156,6 +115,35 @@ def test_it_says_first_what_needs_attention_and_leads_there(
         expect(link).to_be_hidden(timeout=WAIT_MS)
         expect(first).to_contain_text("answers")
         expect(page.locator("#marks")).to_contain_text("liar 1: DOWN to SERVING")
+
+
+def test_of_many_models_the_broken_one_is_first_in_the_table_and_the_charts(
+    settings, start_sidecar, opened
+) -> None:
+    names = [f"model-{number:02}" for number in range(60)]
+    with FakeTriton([FakeModel(name) for name in names]) as fake:
+        sidecar = start_sidecar(settings(fake))
+        # Latency is known before the model breaks.
+        of_last = {"model": names[-1], "protocol": "grpc", "quantile": "0.5"}
+        sidecar.wait(lambda p: p.value("triton_probe_latency_seconds", **of_last))
+        fake.on("infer", model=names[-1]).reply(INTERNAL)
+        sidecar.wait(lambda p: p.sum("triton_model_serving") == 59)
+        page = opened(sidecar.port)
+        rows = table(page, "Models").get_by_role("row")
+        expect(rows.nth(1)).to_contain_text(names[-1], timeout=WAIT_MS)
+        expect(rows).to_have_count(1 + 50)
+        expect(page.locator("#model option").first).to_have_text(f"{names[-1]} 1")
+
+
+def test_without_a_probe_that_decides_no_tile_is_green(
+    settings, start_sidecar, opened
+) -> None:
+    with FakeTriton([FakeModel("m")]) as fake:
+        sidecar = start_sidecar(settings(fake, probe={"enabled": False}))
+        page = opened(sidecar.port)
+        tiles = page.get_by_role("region", name="At a glance")
+        expect(tiles).to_contain_text("1 unproven", timeout=WAIT_MS)
+        expect(tiles.locator(".good")).to_have_count(0)
 
 
 def test_nothing_of_a_model_that_returns_wrong_answers_is_green(

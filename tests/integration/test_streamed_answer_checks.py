@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from accesses import access_to
@@ -225,5 +227,14 @@ def test_a_stalling_model_serves_and_is_counted(server, start_sidecar, fault) ->
     assert page.value("triton_model_serving", **of) == 1
     assert page.value("triton_probe_success", **of) == 0
     assert page.sum("triton_probe_total", outcome="timeout", **of) == 0
+    assert state(sidecar, "speaker") == "SLOW"
     fault()
     sidecar.wait(lambda page: page.value("triton_probe_success", **of) == 1)
+    assert state(sidecar, "speaker") == "SERVING"
+
+
+def state(sidecar, name):
+    """The headline of a model on the status page."""
+    status = json.loads(sidecar.get("/api/v1/status").text)
+    [found] = [model["state"] for model in status["models"] if model["model"] == name]
+    return found

@@ -6,6 +6,7 @@ from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.features.traces.traced_request import RequestTrace
 from exporter.samples import HistogramSample
 
+RUN = "0a1b2c3d"
 PHASES = (0.001, 0.002, 0.0, 0.004, 0.0, 0.001)
 
 
@@ -36,7 +37,9 @@ def sink(
 ):
     sources = ("otlp", "file")
     return TraceSink(
-        SinkSettings(300.0, unknown_models, sources, token_responses, limits or {}),
+        SinkSettings(
+            300.0, unknown_models, sources, RUN, token_responses, limits or {}
+        ),
         known=lambda: known,
         wanted=wanted,
         decoupled=lambda key: key[0] in decoupled,

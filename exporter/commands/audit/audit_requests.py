@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from exporter.access.probe_base import UNJUDGED
+from exporter.catalogue.probe_outcomes import UNJUDGED
 from exporter.commands.audit.model_seen import Answers
 
 if TYPE_CHECKING:

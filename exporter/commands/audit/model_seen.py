@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from exporter.access.probe_base import SERVED
+from exporter.catalogue.probe_outcomes import SERVED
 from exporter.triton.model import Duration, ModelStatistics
 
 if TYPE_CHECKING:

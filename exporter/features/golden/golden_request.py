@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from exporter import errors
-from exporter.access.probe_base import Outcome, Verdict
+from exporter.access.probe_base import Verdict
 from exporter.own_requests import execution_evidence
 from exporter.own_requests.answer_checks import reply_fault
 from exporter.own_requests.joined_responses import joined_outputs
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Transport
+    from exporter.catalogue.probe_outcomes import Outcome
     from exporter.own_requests.execution_evidence import Watched
     from exporter.triton.model import Array, InferRequest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
+from exporter.catalogue import probe_outcomes
 from exporter.features.slo.objectives import (
     AvailabilityObjective,
     GoodputObjective,
@@ -25,7 +26,7 @@ Series = tuple[str, ...]
 _JUDGED: Final = {
     "requests": (catalogue.REQUESTS, frozenset({"success"})),
     "access_log": (catalogue.CLIENT_REQUESTS, frozenset({"success"})),
-    "probes": (catalogue.PROBE_TOTAL, frozenset({"ok", "stalled"})),
+    "probes": (catalogue.PROBE_TOTAL, probe_outcomes.GOOD),
 }
 """The metric of an availability objective by source, and its good outcomes."""
 _TIMED: Final = {
@@ -34,8 +35,8 @@ _TIMED: Final = {
     "response_gap": catalogue.RESPONSE_GAP,
 }
 """The metric of a latency objective, by kind."""
-_UNJUDGED: Final = frozenset({"abandoned"})
-"""Outcomes without an answer, which are neither good nor bad."""
+_UNJUDGED: Final = probe_outcomes.UNJUDGED | {"abandoned"}
+"""Outcomes that are neither good nor bad: no answer, or one that shows nothing."""
 
 
 class EventCounter:

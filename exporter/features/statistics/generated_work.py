@@ -157,6 +157,13 @@ class GeneratedWork:
         for key, counts in self._tokens.items():
             counts.server_gone(own.get(key, _NONE))
 
+    def another_server(self) -> None:
+        """Continue all totals from what another server reports at the next read."""
+        for counts in self._tokens.values():
+            counts.another_server()
+        for busy in self._busy.values():
+            busy.is_reported = False
+
     def forget(self, key: ModelKey) -> None:
         """Forget a model version that was unloaded."""
         self._tokens.pop(key, None)

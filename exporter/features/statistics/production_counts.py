@@ -103,6 +103,13 @@ class Production:
         self._ended = self._due = _Ended.at(own)
         """Our requests with uncertain counts: up to this read, and to the one before."""
 
+    def rebased(self, own: OwnCounts) -> Production:
+        """Return the same totals, to be continued from counters that include `own`."""
+        fresh = Production(own)
+        fresh.totals, fresh.resets = self.totals, self.resets
+        fresh.all_busy_ns = self.all_busy_ns
+        return fresh
+
     def advance(
         self,
         before: ModelStatistics | None,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
+import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+import structlog
 from pydantic import Field
 
 from exporter import catalogue, errors
@@ -17,12 +18,13 @@ from exporter.access.work_board import Look, ModelWork
 from exporter.features.statistics.backend_metrics import BackendMetrics
 from exporter.features.statistics.crosscheck import CrossCheck
 from exporter.features.statistics.generated_work import GeneratedWork
-from exporter.features.statistics.production_counts import Held, Production, Totals
+from exporter.features.statistics.production_counts import Held, Production
 from exporter.features.statistics.several_servers import SeveralServers
 from exporter.features.statistics.token_counts import TokenEstimate
 from exporter.features.statistics.unwatched_gap import UnwatchedGap
-from exporter.features.statistics.watchers import Address, Watchers
-from exporter.samples import BucketSample, Sample
+from exporter.features.statistics.watched_model import WatchedModel
+from exporter.features.statistics.watchers import Watchers, WatcherSettings
+from exporter.samples import Sample
 from exporter.system.local_server import LocalServer
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from exporter.system.local_server import ServerProcess
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.model import ModelStatistics
+
+
+log = structlog.get_logger()
 
 
 class StatisticsSettings(CollectorSettings):
@@ -50,9 +55,9 @@ class StatisticsSettings(CollectorSettings):
     probes are no production. Until a model's calls are known, each probe of it reads all
     statistics twice, for at most 2 % of the time once a minute has been spent on it, and
     production that rose around these probes is shown later."""
-    watchers: tuple[Address, ...] = Field(default=(), max_length=8)
-    """`host:port` of other sidecars that watch this server, without TLS or password. Their
-    requests do not count as production, but as unattributed.
+    watchers: tuple[WatcherSettings, ...] = Field(default=(), max_length=8)
+    """Other sidecars that watch this server. Their requests do not count as production, but
+    as unattributed.
     """
 
     token_estimates: dict[str, TokenEstimate] = Field(default={}, max_length=10_000)
@@ -67,17 +72,8 @@ class StatisticsSettings(CollectorSettings):
         return StatisticsCollector(self, access)
 
 
-@dataclass(slots=True)
-class _Known:
-    production: Production
-    raw: ModelStatistics
-    missing: int = field(default=0)
-    doubtful_until: float = field(default=-math.inf)
-    """Monotonic seconds; failures that Triton booked as successes were seen before."""
-    base_reads_left: int = field(default=0)
-    """Reads that may still be skipped until one is free of our requests; 0 once counted."""
-    server: ServerProcess | None = field(default=None)
-    """The process that answered the latest read, if it can be found."""
+class _AnotherServerError(errors.UnavailableError):
+    """The server's name stands for another server than at the last read."""
 
 
 class StatisticsCollector:
@@ -91,9 +87,11 @@ class StatisticsCollector:
         self._watchers = Watchers(settings.watchers, settings.timeout_seconds)
         self._server = LocalServer(access.grpc.address)
         self._several = SeveralServers(access.clock)
+        self._moves = access.grpc.moves
+        """Moves of the server's name that the bases take into account."""
         path = settings.state_file
         self._gap = None if path is None else UnwatchedGap(path)
-        self._known: dict[ModelKey, _Known] = {}
+        self._known: dict[ModelKey, WatchedModel] = {}
         self._started = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
         """The ledger when the server became unreachable, until the model is back."""
@@ -114,7 +112,8 @@ class StatisticsCollector:
             TritonError: the server did not answer.
         """
         if self._has_all_bases():
-            return self._collected()
+            with contextlib.suppress(_AnotherServerError):
+                return self._collected()
         with self._access.own.paused(_MOST_PAUSE_SECONDS):
             return self._collected()
 
@@ -135,6 +134,7 @@ class StatisticsCollector:
             self._note_gone(self._access.own.snapshot())
             raise
         server = _same(server, self._server.process())
+        self._check_name()
         # The ledger is read after the statistics and counts what is in flight, so that
         # a probe which Triton has already counted is never taken for production.
         held_back, waiting = self._access.own.held_back(), self._access.own.waiting()
@@ -145,8 +145,11 @@ class StatisticsCollector:
         for key, raw in after.items():
             if key not in self._known and not self._started:
                 # Requests before our start are not counted.
-                self._known[key] = _Known(
-                    Production(OwnCounts()), raw, base_reads_left=_MOST_BASE_READS
+                self._known[key] = WatchedModel(
+                    Production(OwnCounts()),
+                    raw,
+                    base_reads_left=_MOST_BASE_READS,
+                    is_counted=False,
                 )
             ours = self._watchers.joined(
                 key, own.get(key, OwnCounts()), raw.success.count + raw.fail.count
@@ -159,8 +162,8 @@ class StatisticsCollector:
                 base = replace(before, possible=before.possible + asked)
                 is_quiet = _is_quiet(key, activity_before, activity)
                 self._take_base(known, raw, server, base, is_quiet=is_quiet)
-                if not known.base_reads_left:  # what is not counted yet is not zero
-                    samples += self._shown(key, known, ours)
+                if known.is_counted:  # what is not counted yet is not zero
+                    samples += known.samples(ours, looked_at)
                 continue
             held = Held(held_back, waiting.get(key, NOTHING))
             samples += self._samples(key, raw, server, (before, ours), held)
@@ -170,19 +173,22 @@ class StatisticsCollector:
             {key: self._known[key].production for key in after},
             (ours_before, own),
         )
-        samples += self._watchers.samples()
-        samples += self._several.samples(is_one_process=server is not None)
+        samples += [
+            *self._watchers.samples(),
+            *self._several.samples(is_one_process=server is not None),
+            Sample(catalogue.SERVER_CHANGES, self._moves),
+        ]
         self._watchers.forget(after)
         self._access.work.publish(Look(looked_at, self._work(after)))
         self._forget(after)
         self._started = True
         if self._gap is not None and self._has_all_bases():
-            self._gap.save(after, server)
+            self._gap.save(after, server, self._access.grpc.host.known)
         return samples
 
     def _take_base(
         self,
-        known: _Known,
+        known: WatchedModel,
         raw: ModelStatistics,
         server: ServerProcess | None,
         own: OwnCounts,
@@ -197,12 +203,44 @@ class StatisticsCollector:
         """
         key = (raw.name, raw.version)
         known.base_reads_left = 0 if is_quiet else known.base_reads_left - 1
-        known.production = Production(own)
+        known.is_counted |= not known.base_reads_left
+        known.production = known.production.rebased(own)
         known.raw, known.missing, known.server = raw, 0, server
         self._own_when_gone.pop(key, None)
         if self._gap is not None and not known.base_reads_left:
-            gap = self._gap.requests(key, raw, server) - own.ended.requests
+            addresses = self._access.grpc.host.known
+            gap = self._gap.requests(key, raw, server, addresses) - own.ended.requests
             known.production.totals.unattributed += max(0, gap)
+
+    def _check_name(self) -> None:
+        """Begin anew if the server's name stands for another one than at the last base.
+
+        What that one has counted so far is not production of the time in which it was
+        watched.
+
+        Raises:
+            _AnotherServerError: it does; either of the two may have answered just now.
+        """
+        grpc = self._access.grpc
+        grpc.follow()
+        if grpc.moves == self._moves:
+            return
+        self._moves = grpc.moves
+        for client in (self._access.http, self._access.metrics):
+            if client is not None:
+                client.close()
+        for known in self._known.values():
+            known.base_reads_left = _MOST_BASE_READS
+            known.production.resets += 1
+        self._started = False
+        self._own_when_gone.clear()
+        self._generated.another_server()
+        log.warning(
+            "another_server", target=grpc.address, addresses=sorted(grpc.host.known)
+        )
+        raise _AnotherServerError(
+            f"{grpc.address} is another server now; the next read is the base of its counts"
+        )
 
     def _note_gone(self, own: dict[ModelKey, OwnCounts]) -> None:
         """Keep our requests that a server had counted before it became unreachable.
@@ -285,7 +323,7 @@ class StatisticsCollector:
         own_when_gone = self._own_when_gone.pop(key, None)
         if known is None:
             # A model that came while we watched is counted from its first request.
-            known = self._known[key] = _Known(Production(OwnCounts()), raw)
+            known = self._known[key] = WatchedModel(Production(OwnCounts()), raw)
             known.production.advance(None, raw, own, own_before, held=held)
         else:
             resets = known.production.resets
@@ -305,17 +343,7 @@ class StatisticsCollector:
         known.raw, known.missing, known.server = raw, 0, server
         if known.production.totals.failures_booked_as_success > booked:
             known.doubtful_until = self._access.clock() + _DOUBTFUL_SECONDS
-        yield from self._shown(key, known, own)
-
-    def _shown(
-        self, key: ModelKey, known: _Known, own: OwnCounts
-    ) -> Iterator[AnySample]:
-        raw, now = known.raw, self._access.clock()
-        yield from samples_of(key, known.production.totals, own)
-        yield Sample(catalogue.OUTCOMES_DOUBTFUL, now < known.doubtful_until, key)
-        yield Sample(catalogue.STATISTICS_RESETS, known.production.resets, key)
-        yield Sample(catalogue.CACHE, raw.cache_hit.count, (*key, "hit"))
-        yield Sample(catalogue.CACHE, raw.cache_miss.count, (*key, "miss"))
+        yield from known.samples(own, self._access.clock())
 
     def _forget(self, present: dict[ModelKey, ModelStatistics]) -> None:
         # A reload takes a model away for a moment; its counters shall survive that.
@@ -362,34 +390,4 @@ def _is_quiet(key: ModelKey, before: Activity, after: Activity) -> bool:
         and own == after.counts.get(key, OwnCounts())
         and not before.undecided
         and before.undecided_begun == after.undecided_begun
-    )
-
-
-def samples_of(key: ModelKey, totals: Totals, own: OwnCounts) -> Iterator[AnySample]:
-    """The series of one model version."""
-    yield Sample(catalogue.REQUESTS, totals.success, (*key, "success"))
-    yield Sample(catalogue.REQUESTS, totals.failure, (*key, "failure"))
-    yield Sample(catalogue.INFERENCES, totals.inferences, key)
-    yield Sample(catalogue.EXECUTIONS, totals.executions, key)
-    yield Sample(catalogue.BUSY, totals.busy_ns / 1e9, key)
-    yield Sample(catalogue.QUEUE, totals.queue_ns / 1e9, key)
-    yield Sample(catalogue.REQUEST_SECONDS, totals.request_ns / 1e9, key)
-    for phase, ns in totals.compute_ns.items():
-        yield Sample(catalogue.COMPUTE, ns / 1e9, (*key, phase))
-    yield Sample(catalogue.OWN_REQUESTS, own.ok, (*key, "success"))
-    yield Sample(catalogue.OWN_REQUESTS, own.failed, (*key, "failure"))
-    yield Sample(catalogue.OWN_UNRESOLVED, own.unresolved.requests, key)
-    yield Sample(catalogue.UNATTRIBUTED_REQUESTS, totals.unattributed, key)
-    yield Sample(
-        catalogue.FAILURES_BOOKED_AS_SUCCESS, totals.failures_booked_as_success, key
-    )
-    yield BucketSample(
-        catalogue.BATCH_SIZE,
-        tuple(
-            sum(count for size, count in totals.batches.items() if size <= bound)
-            for bound in catalogue.BATCH_BOUNDS
-        ),
-        sum(totals.batches.values()),
-        sum(size * count for size, count in totals.batches.items()),
-        key,
     )

@@ -84,9 +84,15 @@ class _BackendTotal:
     own_when_gone: float | None = None
     waits: int = 0
     total: float = 0.0
+    is_another: bool = False
+    """True if the next value is of another server."""
 
     def advance(self, value: float, own: float, *, is_quiet: bool) -> None:
-        if value < self.value:
+        if self.is_another:
+            self.is_another = False
+            self.ended = self.lost = 0.0
+            self.base = value - own - self.total
+        elif value < self.value:
             self.ended += self.value
             if self.own_when_gone is not None:
                 self.lost += max(0.0, self.own_when_gone - self.own)
@@ -143,6 +149,11 @@ class TokenCounts:
                 total.own_when_gone = float(
                     own_tokens(own, direction, one_each=self._one_each)[0]
                 )
+
+    def another_server(self) -> None:
+        """Continue the totals from what another server reports at the next read."""
+        for total in self._backend.values():
+            total.is_another = True
 
     def total(self, direction: Direction) -> float | None:
         """Return the tokens of all sources; None where there is none."""

@@ -34,18 +34,27 @@ class UnwatchedGap:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._told_unsaved = False
-        self._server, self._before = self._read()
+        self._server: ServerProcess | None = None
+        self._addresses: frozenset[str] = frozenset()
+        self._before: dict[ModelKey, tuple[int, list[int]]] = {}
+        self._read()
 
     def requests(
-        self, key: ModelKey, raw: ModelStatistics, server: ServerProcess | None
+        self,
+        key: ModelKey,
+        raw: ModelStatistics,
+        server: ServerProcess | None,
+        addresses: frozenset[str] = frozenset(),
     ) -> int:
         """Return how many requests to a model the previous process did not see.
 
-        0 where there is no earlier reading, or the server was restarted since, as far as
+        `addresses` are those of the server's name; none if it has no name. 0 where there is
+        no earlier reading, or the server was restarted since or is another, as far as
         that shows.
         """
         before = self._before.pop(key, None)
         is_another = None not in (server, self._server) and server != self._server
+        is_another |= bool(self._addresses) and not addresses <= self._addresses
         if before is None or is_another:
             return 0
         requests, counters = before
@@ -60,6 +69,7 @@ class UnwatchedGap:
         self,
         readings: Mapping[ModelKey, ModelStatistics],
         server: ServerProcess | None,
+        addresses: frozenset[str] = frozenset(),
     ) -> None:
         """Write the readings to the file; an error is logged once."""
         models = [
@@ -69,6 +79,7 @@ class UnwatchedGap:
         content = {
             "version": _VERSION,
             "server": server and astuple(server),
+            "addresses": sorted(addresses),
             "models": models,
         }
         problem = state_file.write(self._path, content)
@@ -76,23 +87,22 @@ class UnwatchedGap:
             log.error("statistics_state_not_saved", reason=problem)
         self._told_unsaved = bool(problem)
 
-    def _read(
-        self,
-    ) -> tuple[ServerProcess | None, dict[ModelKey, tuple[int, list[int]]]]:
+    def _read(self) -> None:
         try:
             content = state_file.read(self._path)
         except OSError as error:
             log.warning(
                 "statistics_state_not_read", file=str(self._path), reason=str(error)
             )
-            return None, {}
+            return
         if content is None:
-            return None, {}
+            return
         try:
-            return _checked(content)
+            addresses = frozenset(map(str, content.get("addresses", ())))
+            self._server, self._before = _checked(content)
+            self._addresses = addresses
         except (KeyError, TypeError, ValueError):
             state_file.set_aside(self._path, "it is no state of the statistics")
-            return None, {}
 
 
 def _checked(

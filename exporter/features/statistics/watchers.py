@@ -12,19 +12,25 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
+import structlog
 from pydantic import Field
 
 from exporter import catalogue, errors
 from exporter.access.own_traffic import NOTHING, Booking
 from exporter.output.exposition import parse_text
 from exporter.samples import Sample
+from exporter.settings import Headers, Settings
+from exporter.triton import tls_files
 from exporter.triton.http import HttpClient
+from exporter.triton.tls_files import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.access.own_traffic import OwnCounts
+
+log = structlog.get_logger()
 
 Address = Annotated[str, Field(pattern=r"^[^\s/?#@]+:[0-9]{1,5}$", max_length=300)]
 """`host:port` of another sidecar's /metrics."""
@@ -38,24 +44,39 @@ _REMEMBERED_LOOKS: Final = 12
 _MOST_MODELS: Final = 10_000
 
 
+class WatcherSettings(Settings):
+    """Another sidecar, and what its listener asks of clients."""
+
+    address: Address
+    """`host:port` of its /metrics."""
+    tls: TlsFiles | None = Field(default=None)
+    """TLS, if it serves its pages so; the files are read again after a failure."""
+    headers: Headers = Field(default={}, max_length=100)
+    """Sent with every request: `Authorization`, where it wants a password."""
+
+
 class _Watcher:
     """One other sidecar: its requests since it was first read."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, settings: WatcherSettings) -> None:
+        self.address = settings.address
         self.is_up = False
-        self._client = HttpClient(address, connections=1)
+        self._settings = settings
+        self._client: HttpClient | None = None
+        self._problem = ""
         self._latest: dict[ModelKey, float] | None = None
 
     def read(self, timeout_seconds: float) -> dict[ModelKey, int]:
         """Return the requests that it sent since it was last read."""
         try:
+            if self._client is None:
+                self._client = self._connected()
             page = self._client.get("/metrics", timeout_seconds=timeout_seconds)
             now = _asked(page)
-        except (errors.TritonError, ValueError):
-            self.is_up = False
+        except (errors.TritonError, errors.ConfigError, ValueError) as error:
+            self._give_up(str(error))
             return {}
-        self.is_up = True
+        self.is_up, self._problem = True, ""
         before, self._latest = self._latest, now
         if before is None:
             return {}
@@ -68,12 +89,33 @@ class _Watcher:
         }
         return {key: round(rise) for key, rise in rises.items() if rise > 0}
 
+    def _connected(self) -> HttpClient:
+        tls, place = self._settings.tls, f"watcher {self.address}: tls"
+        headers = self._settings.headers.items()
+        return HttpClient(
+            self.address,
+            tls=None if tls is None else tls_files.context(tls, place),
+            headers={name: value.get_secret_value() for name, value in headers},
+            connections=1,
+        )
+
+    def _give_up(self, problem: str) -> None:
+        self.is_up = False
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        if not self._problem:
+            log.warning("watcher_not_read", watcher=self.address, reason=problem)
+        self._problem = problem
+
 
 class Watchers:
     """The requests of other sidecars, to be taken out of production's."""
 
-    def __init__(self, addresses: Sequence[str], timeout_seconds: float) -> None:
-        self._watchers = [_Watcher(address) for address in addresses]
+    def __init__(
+        self, watchers: Sequence[WatcherSettings], timeout_seconds: float
+    ) -> None:
+        self._watchers = [_Watcher(settings) for settings in watchers]
         self._timeout_seconds = timeout_seconds
         self._asked: dict[ModelKey, int] = {}
         self._rises: dict[ModelKey, deque[int]] = {}

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from exporter import errors
 from exporter.access.probe_base import (
-    Outcome,
     ProbeSettings,
     Target,
     Transport,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory
+    from exporter.catalogue.probe_outcomes import Outcome
     from exporter.triton.model import InferReply, InferRequest, ModelSpec
 
 log = structlog.get_logger()

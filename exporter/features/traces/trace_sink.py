@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
-from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.access.own_traffic import REQUEST_ID_PREFIX, is_of_run
 from exporter.access.work_board import TracedResponses
 from exporter.features.traces.traced_latency import (
     FIRST_RESPONSE,
@@ -53,6 +53,7 @@ OUTCOMES: Final[tuple[str, ...]] = (
     "child",
     "partial",
     "own",
+    "watcher",
     "filtered",
     "unknown_model",
     "invalid",
@@ -75,6 +76,8 @@ class SinkSettings:
     window_seconds: float
     unknown_models: int
     sources: tuple[str, ...]
+    run_id: str
+    """Part of the ids of our own requests."""
     token_responses: tuple[str, ...] = ()
     """Patterns of models whose responses are one token each."""
     limits: Mapping[str, RequestLimits] = field(default_factory=dict)
@@ -166,7 +169,8 @@ class TraceSink:
                 if self._is_copy(trace):
                     outcomes["duplicate"] += 1
                 elif trace.request_id.startswith(REQUEST_ID_PREFIX):
-                    outcomes["own"] += 1
+                    is_ours = is_of_run(trace.request_id, self._settings.run_id)
+                    outcomes["own" if is_ours else "watcher"] += 1
                 else:
                     batches.setdefault((trace.model, trace.version), []).append(trace)
             strangers = sum(held not in known for held in self._models)

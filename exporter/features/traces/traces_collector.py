@@ -77,6 +77,7 @@ class TracesCollector:
                 settings.window_seconds,
                 settings.unknown_models,
                 SOURCES,
+                access.own.run_id,
                 settings.token_responses,
                 settings.limits,
             ),

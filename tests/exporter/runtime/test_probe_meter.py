@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter import catalogue
-from exporter.access.probe_base import OUTCOMES, Target, Verdict
+from exporter.access.probe_base import Target, Verdict
+from exporter.catalogue.probe_outcomes import OUTCOMES
 from exporter.runtime.health import within_budget
 from exporter.runtime.probe_meter import ProbeMeter
 from exporter.samples import HistogramSample
@@ -74,6 +75,9 @@ def test_outcomes_are_counted_and_the_latest_one_speaks(outcomes):
     key = ("m", "1", "grpc", "p")
     assert values_of(subject, catalogue.PROBE_SUCCESS).get(key) == success
     assert subject.serving(100, FRESH).get(("m", "1")) is serving
+    stalled = {("m", "1")} if latest == "stalled" else set()
+    assert subject.stalled(100, FRESH) == stalled
+    assert not subject.stalled(100 + FRESH + 1, FRESH)
 
 
 def test_targets_are_counted_apart():

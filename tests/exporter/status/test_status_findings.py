@@ -105,6 +105,16 @@ def test_one_thing_wrong_is_one_finding_and_one_state(sample, state, subject, te
     assert states == {KEY: state, OTHER: "SERVING"}
 
 
+def test_a_model_whose_stream_broke_its_limits_is_slow():
+    [finding] = findings([], index(), SERVING, (), stalled=[KEY])
+    assert (finding.subject, finding.runbook) == ("m", "TritonProbesFailing")
+    assert (
+        finding.text == "a streamed answer to a probe came later than its limits allow"
+    )
+    assert state_of(KEY, [finding], index(), SERVING) == "SLOW"
+    assert state_of(OTHER, [finding], index(), SERVING) == "SERVING"
+
+
 def test_the_features_that_drifted_are_named():
     [finding], _ = judged(
         [

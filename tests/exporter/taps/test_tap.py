@@ -39,7 +39,7 @@ BUSY = TapAnswer("accepted", HTTPStatus.ACCEPTED)
 
 def new_sink():
     return TraceSink(
-        SinkSettings(300.0, 20, ("otlp",)),
+        SinkSettings(300.0, 20, ("otlp",), "test"),
         known=tuple,
         wanted=lambda _: True,
         decoupled=lambda _: False,

@@ -93,3 +93,25 @@ def test_quantiles_of_spans_are_those_of_the_very_requests(
         trace_id = line.partition('# {trace_id="')[2].partition('"')[0]
         assert f'"traceId":"{trace_id}"' in told
     collector.close()
+
+
+def test_the_requests_of_another_sidecar_are_told_apart_and_are_no_latency(
+    spans_server, settings, start_sidecar
+):
+    triton, port = spans_server
+    sidecar = start_sidecar(traces_config(settings, triton, port))
+    # Until the latest spans of tests before this one have come.
+    time.sleep(1)
+    before = records(sidecar.page(), "watcher")
+    other = start_sidecar(settings(triton))
+    other.wait(lambda page: page.sum("triton_probe_total", outcome="ok") > 10)
+    sender = Sender(triton.grpc)
+    sender.rows("double", FEW)
+    page = sidecar.wait(
+        lambda page: (
+            records(page, "watcher") > before + 10 and requests(page, "double") >= FEW
+        )
+    )
+    assert requests(page, "double") == FEW
+    assert records(page, "request") == FEW
+    assert records(page, "own") > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter import catalogue
+from exporter.catalogue.probe_outcomes import OUTCOMES
 from exporter.config.configuration import parse
 from exporter.errors import ConfigError
 from exporter.features.slo.objectives import (
@@ -145,6 +146,22 @@ def test_probes_are_a_source_of_their_own() -> None:
         5,
     )
     assert (counter.good, counter.bad) == (11, 3)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_what_shows_nothing_of_a_model_is_no_event_of_its_probes(outcome) -> None:
+    counter = EventCounter(AVAILABILITY.model_copy(update={"source": "probes"}))
+    counter.look([], 0)
+    labels = ("m", "1", "grpc", "synthetic", outcome)
+    counter.look([Sample(catalogue.PROBE_TOTAL, 5, labels)], 5)
+    good, bad = {
+        "ok": (5, 0),
+        "stalled": (5, 0),
+        "cached": (0, 0),
+        "backlog": (0, 0),
+        "late": (0, 0),
+    }.get(outcome, (0, 5))
+    assert (counter.good, counter.bad) == (good, bad)
 
 
 def slow_probe(seconds: float) -> HistogramSample:

@@ -243,6 +243,17 @@ def test_time_at_work_is_what_the_backend_reports_and_no_more_than_passed():
     assert (busy.busy, busy.production) == (20, 17)
 
 
+@pytest.mark.parametrize("older", [40.0, 90_000.0])
+def test_the_tokens_that_another_server_counted_before_are_none(older) -> None:
+    counts = TokenCounts(is_new=True)
+    counts.advance(read(120, own(20)))
+    counts.another_server()
+    counts.advance(read(older, own(25)))
+    assert totals(counts) == {BACKEND: 100}
+    counts.advance(read(older + 37, own(27)))
+    assert totals(counts) == {BACKEND: 135}
+
+
 def test_before_the_first_trace_each_response_is_a_token_already():
     """A reload of the traces neither adds our tokens nor stops the count."""
     counts = TokenCounts(is_new=True)

@@ -55,6 +55,18 @@ def test_only_the_same_server_tells(kept, key, raw, server, expected) -> None:
     assert UnwatchedGap(kept).requests(key, raw, server) == expected
 
 
+@pytest.mark.parametrize(
+    ("saved", "now", "expected"),
+    [("a", "a", 40), ("ab", "a", 40), ("a", "b", 0), ("a", "", 40), ("", "b", 40)],
+)
+def test_a_server_at_an_address_that_its_name_did_not_have_tells_nothing(
+    path, saved, now, expected
+) -> None:
+    UnwatchedGap(path).save({KEY: reading(10)}, None, frozenset(saved))
+    found = UnwatchedGap(path).requests(KEY, reading(50), None, frozenset(now))
+    assert found == expected
+
+
 def test_without_a_file_there_is_no_gap(path) -> None:
     assert UnwatchedGap(path).requests(KEY, reading(50), SERVER) == 0
 

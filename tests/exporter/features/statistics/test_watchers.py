@@ -6,7 +6,7 @@ import pytest
 from receiver import Receiver
 
 from exporter.access.own_traffic import NOTHING, OwnCounts
-from exporter.features.statistics.watchers import Watchers
+from exporter.features.statistics.watchers import Watchers, WatcherSettings
 
 KEY = ("m", "1")
 OWN = 'triton_own_requests_total{model="m",outcome="%s",version="1"} %d\n'
@@ -33,7 +33,7 @@ def page():
 @pytest.fixture
 def watchers(page):
     page.asked(100)
-    watchers = Watchers([page.address], 10.0)
+    watchers = Watchers([WatcherSettings(address=page.address)], 10.0)
     watchers.read()
     return watchers
 

@@ -6,10 +6,10 @@ import threading
 
 import numpy as np
 import pytest
-from trace_sinks import PHASES, histograms, sink, trace, values
+from trace_sinks import PHASES, RUN, histograms, sink, trace, values
 
 from exporter import catalogue
-from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.access.own_traffic import OwnTraffic
 from exporter.features.traces.trace_sink import (
     FORGET_SECONDS,
     OUTCOMES,
@@ -47,14 +47,21 @@ def test_children_and_partial_requests_count_in_phases_only():
     )
 
 
-def test_our_own_requests_and_their_children_count_nowhere():
+@pytest.mark.parametrize(
+    ("run", "outcome"), [(RUN, "own"), ("4e5f6a7b", "watcher"), (f"1{RUN}", "watcher")]
+)
+def test_requests_of_any_tritonwatch_and_their_children_are_no_latency(run, outcome):
     target = sink()
-    own = f"{REQUEST_ID_PREFIX}synthetic-1"
+    probe = OwnTraffic(run_id=run).new_request_id("synthetic")
     target.add(
-        "otlp", [trace(1, request_id=own), trace(2, request_id=own, child=True)], 0.0
+        "otlp",
+        [trace(1, request_id=probe), trace(2, request_id=probe, child=True)],
+        0.0,
     )
     assert histograms(target, catalogue.REQUEST_PHASE_DURATION) == {}
-    assert target.counted("otlp", "own") == 2
+    assert histograms(target, catalogue.REQUEST_DURATION) == {}
+    found = {name: target.counted("otlp", name) for name in ("own", "watcher")}
+    assert found == {"own": 0, "watcher": 0} | {outcome: 2}
 
 
 def test_a_trace_that_comes_twice_counts_once_whatever_the_source():

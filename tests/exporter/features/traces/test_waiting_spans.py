@@ -156,7 +156,7 @@ class Received:
         self.now = 1000.0
         self.known = {("ident", "1")}
         self.sink = TraceSink(
-            SinkSettings(300.0, 20, ("otlp",)),
+            SinkSettings(300.0, 20, ("otlp",), "test"),
             known=lambda: self.known,
             wanted=lambda _: True,
             decoupled=lambda _: False,

@@ -1,0 +1,142 @@
+"""A sidecar never calls a model serving for long whose stub is dead behind a response cache."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from small_models import config, ensemble_of, write_model
+from waiting import wait_until
+
+from exporter.errors import TritonError
+from exporter.triton import backend
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import InferRequest
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
+
+CACHED = "response_cache { enable: true }"
+ROWS = "max_batch_size: 8"
+CONSTANT = {"inputs": {"x": {"values": [1]}}}
+MODELS = {
+    "constant": (config(CACHED), CONSTANT),
+    "constant_length": (config(CACHED, dims="[-1]"), CONSTANT),
+    "one_bool": (config(CACHED, datatype="TYPE_BOOL"), {}),
+    "one_integer": (config(CACHED, datatype="TYPE_INT64"), {}),
+    "rows": (
+        config(CACHED, datatype="TYPE_INT32").replace("max_batch_size: 0", ROWS),
+        {},
+    ),
+    "floats": (config(CACHED), {}),
+}
+PROVEN = {"rows", "floats"}
+"""Models whose cache cannot know all requests."""
+BY_ROWS = """
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        x = pb.get_input_tensor_by_name(request, "x").as_numpy()
+        return pb.InferenceResponse([pb.Tensor("y", np.zeros((len(x), 1), np.float32))])
+"""
+
+
+@pytest.fixture
+def server(start_triton, triton_environment, tmp_path):
+    models = tmp_path / "models"
+    for name, (text, _) in MODELS.items():
+        code = {"code": BY_ROWS} if name == "rows" else {}
+        write_model(models, name, text, **code)
+    write_model(models, "around", ensemble_of("constant"))
+    site = backend.inspect(triton_environment).site
+    caches = site / "pytriton/tritonserver/caches"
+    return start_triton(
+        models,
+        arguments=[f"--cache-directory={caches}", "--cache-config=local,size=1048576"],
+    )
+
+
+@pytest.fixture
+def sidecar(server, settings, start_sidecar):
+    overrides = {name: override for name, (_, override) in MODELS.items() if override}
+    return start_sidecar(
+        settings(
+            server,
+            probe={"overrides": overrides | {"around": CONSTANT}, "timeout_seconds": 2},
+            multi_target={"allow": [server.grpc, server.http]},
+        )
+    )
+
+
+class Failing:
+    """Production that sends a model values which no cache knows, and gets errors."""
+
+    def __init__(self, server, model):
+        self._server, self._model = server, model
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.failed = 0
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join(60)
+
+    def _send(self):
+        client = GrpcClient(self._server.grpc)
+        for number in range(100_000):
+            if self._over.wait(0.01):
+                break
+            x = np.full(1, number, np.float32)
+            request = InferRequest(
+                self._model, "1", f"client-{number}", {"x": x}, {"x": "FP32"}
+            )
+            with contextlib.suppress(TritonError):
+                client.infer(request, timeout_seconds=2)
+                continue
+            self.failed += 1
+        client.close()
+
+
+def serving(page, name):
+    return page.value("triton_model_serving", model=name)
+
+
+def test_a_dead_model_behind_a_cache_is_unproven_or_not_serving_and_never_serving(
+    server, sidecar
+) -> None:
+    names = {*MODELS, "around"}
+    unproven = names - PROVEN
+
+    def is_settled(page):
+        return all(serving(page, name) is None for name in unproven) and all(
+            serving(page, name) == 1 for name in PROVEN
+        )
+
+    sidecar.wait(is_settled)
+    looked = sidecar.get(f"/probe?target={server.grpc}&http={server.http}")
+    page = sidecar.parsed(looked)
+    assert page.value("probe_success") == 0
+    assert page.value("probe_models_unjudged") == len(unproven)
+    assert page.value("probe_models_judged") == len(PROVEN)
+    for pid in server.stub_pids():
+        os.kill(pid, signal.SIGKILL)
+    sidecar.wait(lambda page: all(serving(page, name) == 0 for name in PROVEN))
+    # What fails for others is no execution that would prove anything.
+    with Failing(server, "constant") as production:
+        wait_until(lambda: production.failed >= 20)
+        for _ in range(20):
+            page = sidecar.settle(1)
+            assert not any(serving(page, name) == 1 for name in names)
