@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom release clean parts
+.PHONY: help demo test test-fast test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom docs release clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +126,14 @@ lock:  ## resolve the dependencies anew (needs uv)
 build/audit/bin/pip-audit:
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet pip-audit
+
+# Apart from the locked environment, as the other tools that no test needs.
+build/docs/bin/mkdocs:
+	$(PYTHON) -m venv build/docs
+	build/docs/bin/python -m pip install --quiet mkdocs-material==9.8.2 mkdocs==1.6.1
+
+docs: build/docs/bin/mkdocs  ## the documentation as a searchable site, build/site/index.html; broken links fail
+	NO_MKDOCS_2_WARNING=1 $< build
 
 # Apart from the locked environment: it brings rich, which structlog imports where it is.
 build/mutants/cosmic_ray: $(VENV)/.ready
