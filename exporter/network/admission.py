@@ -60,6 +60,8 @@ EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 _NOTICED_SECONDS: Final = 0.005
 """A parser that holds the interpreter lock for less causes no noticeable delay."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
+_PAUSE_RATIO: Final = 3.0
+"""Length of a pause, as a multiple of the parsing time before it."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,10 +92,11 @@ class Visitor:
 
 
 class ParseSlot:
-    """Lets one thread parse a body at a time, for at most half of the time.
+    """Lets one thread parse a body at a time, for at most a quarter of the time.
 
-    Parsers of JSON and protobuf hold the interpreter lock until they finish. Without
-    pauses between long ones, probes and scrapes would rarely get it. After work of less
+    Parsers of JSON and protobuf hold the interpreter lock until they finish, and the event
+    loop waits for it after each system call. Without pauses between long ones, connections
+    would come faster than it can accept them. After work of less
     than `noticed_seconds` there is no pause, and none is longer than `longest_pause_seconds`.
     """
 
@@ -118,7 +121,7 @@ class ParseSlot:
             finally:
                 taken = time.thread_time() - before
                 if taken > self._noticed_seconds:
-                    pause = min(taken, self._longest_pause_seconds)
+                    pause = min(_PAUSE_RATIO * taken, self._longest_pause_seconds)
                     self._free_at = time.monotonic() + pause
 
 
