@@ -37,6 +37,7 @@ Reason = Literal[
     "descriptors",
     "handshake",
     "passwords",
+    "probes",
     "cross_site",
     "memory",
 ]
