@@ -10,6 +10,7 @@ Not thread-safe: one writer, and readers get a `copy()` or a `since()` made by i
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from math import inf
@@ -32,7 +33,7 @@ from exporter.histograms.quantiles import RankedBuckets, interval_ranks, quantil
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 _SUM_TOLERANCE: Final = 1e-9  # relative: additions in another order
 
@@ -249,13 +250,11 @@ class Histogram:
         Raises:
             ValueError: if a bound is NaN.
         """
-        limits = np.asarray(bounds, np.float64)
-        if np.isnan(limits).any():
-            raise ValueError("a bucket bound is NaN; bounds are numbers of seconds")
+        ends, below_zero = _ends(tuple(bounds))
         running = np.concatenate(([0], np.cumsum(self._counts.held)))
-        whole = np.searchsorted(MIDDLE, limits, side="right") + 1 - self._counts.base
-        under = running[np.clip(whole, 0, self._counts.held.size)] + self._zero
-        under[limits < 0.0] = 0
+        whole = np.clip(ends - self._counts.base, 0, self._counts.held.size)
+        under = running[whole] + self._zero
+        under[below_zero] = 0
         return tuple(under.tolist())
 
     def buckets(self) -> Buckets:
@@ -333,6 +332,19 @@ class Histogram:
             lowest=self._min,
             highest=self._max,
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _ends(bounds: tuple[float, ...]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return one past the last slot that counts under each bound, and which bounds are < 0.
+
+    Kept for each metric: `searchsorted` releases the interpreter's lock, and a page of
+    thousands of histograms would wait as often for busy threads.
+    """
+    limits = np.asarray(bounds, np.float64)
+    if np.isnan(limits).any():
+        raise ValueError("a bucket bound is NaN; bounds are numbers of seconds")
+    return np.searchsorted(MIDDLE, limits, side="right") + 1, limits < 0.0
 
 
 def _value_error(value: float) -> ValueError:

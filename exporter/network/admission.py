@@ -37,6 +37,7 @@ Reason = Literal[
     "descriptors",
     "handshake",
     "passwords",
+    "probes",
     "cross_site",
     "memory",
 ]
@@ -60,6 +61,8 @@ EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 _NOTICED_SECONDS: Final = 0.005
 """A parser that holds the interpreter lock for less causes no noticeable delay."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
+_PARSING_SHARE: Final = 0.25
+"""Share of the time for long bodies."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,19 +93,22 @@ class Visitor:
 
 
 class ParseSlot:
-    """Lets one thread parse a body at a time, for at most half of the time.
+    """Lets one thread parse a body at a time, for at most a share of the time.
 
-    Parsers of JSON and protobuf hold the interpreter lock until they finish. Without
-    pauses between long ones, probes and scrapes would rarely get it. After work of less
-    than `noticed_seconds` there is no pause, and none is longer than `longest_pause_seconds`.
+    Parsers of JSON and protobuf hold the interpreter lock until they finish, and the event
+    loop waits for it after each system call. Without pauses between long ones, connections
+    would come faster than it can accept them. After work of less than `noticed_seconds`
+    there is no pause, and none is longer than `longest_pause_seconds`.
     """
 
     def __init__(
         self,
         *,
+        share: float = _PARSING_SHARE,
         noticed_seconds: float = _NOTICED_SECONDS,
         longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
     ) -> None:
+        self._pause_ratio = 1 / share - 1
         self._noticed_seconds = noticed_seconds
         self._longest_pause_seconds = longest_pause_seconds
         self._lock = threading.Lock()
@@ -118,7 +124,7 @@ class ParseSlot:
             finally:
                 taken = time.thread_time() - before
                 if taken > self._noticed_seconds:
-                    pause = min(taken, self._longest_pause_seconds)
+                    pause = min(self._pause_ratio * taken, self._longest_pause_seconds)
                     self._free_at = time.monotonic() + pause
 
 

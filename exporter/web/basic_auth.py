@@ -95,7 +95,9 @@ class Guard:
         self._turns = _Turns()
         # One check at a time, half of the time: the rest of the machine is not theirs.
         self._slot = ParseSlot(
-            noticed_seconds=0.0, longest_pause_seconds=_LONGEST_PAUSE_SECONDS
+            share=0.5,
+            noticed_seconds=0.0,
+            longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
         )
         self._waiting: Counter[str] = Counter()
 

@@ -191,6 +191,8 @@ class Surface:
                 self._sidecar.access.own,
             )
         except ProbeRefusedError as refused:
+            if refused.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                self._sidecar.admission.web.refused["probes"] += 1
             return _text(str(refused), refused.status)
         if request.query.get("debug") == "true":
             return _text(result.debug_text())

@@ -21,7 +21,7 @@ _SHARED_SECONDS: Final = 5.0
 """Age limit of a shared page: slightly old values are better than no scrape."""
 
 
-RENDERING_SHARE: Final = 0.2
+RENDERING_SHARE: Final = 0.1
 """Share of the time for rendering, beyond a burst."""
 _BURST_SECONDS: Final = 0.5
 """Rendering time at once."""

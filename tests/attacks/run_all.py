@@ -70,6 +70,23 @@ class Spell:
     tried: int
     let_through: int
     seen: Seen
+    load: float = 0.0
+    """The machine's load average over a minute, at the end."""
+
+    @property
+    def figures(self) -> dict[str, object]:
+        """Return what was seen, as JSON values."""
+        seen = self.seen
+        return {
+            "attack": self.name,
+            "tried": self.tried,
+            "let_through": self.let_through,
+            "load_average": round(self.load, 2),
+            "not_serving": seen.not_serving,
+            "probe_ms": round(seen.probe_seconds * 1e3, 2),
+            "resident_mb": round(seen.resident_bytes / 1e6, 1),
+            **{kind: tally.figures for kind, tally in seen.tallies.items()},
+        }
 
     @property
     def faults(self) -> list[str]:
@@ -169,6 +186,7 @@ def spell(
         sum(tried for tried, _ in counted),
         sum(through for _, through in counted),
         seen,
+        os.getloadavg()[0],
     )
 
 
@@ -235,6 +253,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="all attacks at once")
     parser.add_argument("--only", default="", help="part of the attacks' names")
     parser.add_argument("--html", type=Path, help="write the report as a page")
+    parser.add_argument("--json", type=Path, help="write the figures")
     arguments = parser.parse_args()
     notes: list[str] = []
     found: dict[str, list[Spell]] = {}
@@ -246,11 +265,27 @@ def main() -> int:
             for each in spells(sidecar, groups, arguments.seconds):
                 several.append(each)
                 print(f"{sidecar.name}: {' | '.join(each.row)}", file=sys.stderr)
+                if arguments.json:
+                    arguments.json.write_text(json.dumps(figures(found), indent=1))
     document = report(found, notes)
     print(page_text.render(document))
     if arguments.html:
         arguments.html.write_text(page_html.render(document), "utf-8")
+    if arguments.json:
+        written = {**figures(found), "notes": notes, "faults": faults_of(found)}
+        arguments.json.write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     return int(bool(faults_of(found)))
+
+
+def figures(found: Mapping[str, Sequence[Spell]]) -> dict[str, object]:
+    """Return what was seen of every sidecar, and how busy the machine was."""
+    return {
+        "day": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cores": os.cpu_count(),
+        "sidecars": {
+            name: [each.figures for each in several] for name, several in found.items()
+        },
+    }
 
 
 def _sidecars(

@@ -75,12 +75,13 @@ def sent(
     body: bytes,
     headers: dict[str, str],
     timeout_seconds: float = TIMEOUT_SECONDS,
+    source: str = "",
 ) -> int:
     """The status of the answer to one POST; 0 where there is none."""
     connection = http.client.HTTPConnection(str(address[0]), timeout=timeout_seconds)
     with contextlib.closing(connection):
         try:
-            connection.sock = connected(address)
+            connection.sock = connected(address, source)
             connection.sock.settimeout(timeout_seconds)
             # Refused on its head, a request may not be let finish.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -94,11 +95,13 @@ def sending(
     address: Address | None,
     requests: Iterable[tuple[str, bytes, dict[str, str]]],
     wanted: int = 0,
+    source: str = "",
 ) -> Attempts:
     """POST each of them; `wanted` is the status that none may be answered with."""
     assert address is not None
     for path, body, headers in requests:
-        yield sent(address, path, body, headers) == wanted != 0
+        status = sent(address, path, body, headers, source=source)
+        yield status == wanted != 0
 
 
 def asked(address: Address, path: bytes) -> int:

@@ -102,7 +102,8 @@ def _config(fake: FakeTriton, tap: int, grpc: int) -> dict[str, Any]:
             "tap": {"port": tap, "grpc_port": grpc},
         },
         "collectors": [
-            *({"kind": kind, **every} for kind in ("server", "statistics", "process")),
+            *({"kind": kind, **every} for kind in ("server", "statistics")),
+            {"kind": "process", "interval_seconds": 2},
             {"kind": "traces"},
             {"kind": "mirror", "grpc": True},
             {"kind": "runs"},

@@ -244,6 +244,17 @@ def half_joined_spans(target: Target) -> Attempts:
     )
 
 
+def unfinished_requests(target: Target) -> Attempts:
+    """Requests to a model that the server holds, of which one span is missing for good."""
+    assert target.tap is not None
+    bodies = (bombs.unfinished_spans_of("m", n, 500) for n in itertools.count(0, 500))
+    return sending(
+        target.tap,
+        (("/v1/traces", gzip.compress(b, 1), {**JSON, **GZIP}) for b in bodies),
+        source=elsewhere(target.tap),
+    )
+
+
 def unknown_models(target: Target) -> Attempts:
     """Whole traces of ever other models with names of four kilobytes."""
     bodies = (bombs.finished_spans(n, 20, 4_000) for n in itertools.count(0, 20))
@@ -326,6 +337,7 @@ ATTACKS: Final = (
     Attack(span_bombs, per_second=10),
     Attack(zipped_spaces, per_second=10),
     Attack(half_joined_spans, per_second=10),
+    Attack(unfinished_requests, per_second=10),
     Attack(unknown_models),
     Attack(unknown_paths),
     Attack(nested_json, per_second=10),

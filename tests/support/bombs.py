@@ -75,7 +75,15 @@ MILLION_EMPTY: Final = {
 
 def unfinished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:
     """Spans of ever other models that wait for the rest of their requests."""
-    return _export(_model_span(n, name_bytes) for n in range(first, first + number))
+    return _export(
+        _model_span(n, _other_model(n, name_bytes))
+        for n in range(first, first + number)
+    )
+
+
+def unfinished_spans_of(model: str, first: int, number: int) -> bytes:
+    """Spans of one model that wait for the rest of their requests."""
+    return _export(_model_span(n, model) for n in range(first, first + number))
 
 
 def finished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:
@@ -85,14 +93,17 @@ def finished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:
         for n in range(first, first + number)
         for span in (
             _span("InferRequest", n, {"HTTP_RECV_START": 0, "HTTP_SEND_END": 9}, "e"),
-            _model_span(n, name_bytes),
+            _model_span(n, _other_model(n, name_bytes)),
             _span("compute", n, {"COMPUTE_START": 2, "COMPUTE_END": 8}, "c", "0"),
         )
     )
 
 
-def _model_span(number: int, name_bytes: int) -> dict[str, Any]:
-    name = f"m{number}".ljust(name_bytes, "x")
+def _other_model(number: int, name_bytes: int) -> str:
+    return f"m{number}".ljust(name_bytes, "x")
+
+
+def _model_span(number: int, name: str) -> dict[str, Any]:
     marks = {"REQUEST_START": 1, "QUEUE_START": 1, "REQUEST_END": 9}
     return {
         **_span(name, number, marks, "0", "e"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import re
+import statistics
 import threading
 import time
 from collections import Counter
@@ -59,6 +60,20 @@ class Tally:
     def worst(self) -> float:
         """The longest time to an answer."""
         return max(self.seconds, default=float("nan"))
+
+    @property
+    def figures(self) -> dict[str, object]:
+        """Return what was seen, as JSON values; times in milliseconds."""
+        milliseconds = [each * 1e3 for each in self.seconds] or [float("nan")]
+        tail = int(0.99 * (len(milliseconds) - 1))
+        return {
+            "tried": self.tried,
+            "in_1_s": sum(each <= 1.0 for each in self.seconds),
+            "failures": dict(self.failures),
+            "median_ms": round(statistics.median(milliseconds), 1),
+            "p99_ms": round(sorted(milliseconds)[tail], 1),
+            "worst_ms": round(max(milliseconds), 1),
+        }
 
     def share(self, within_seconds: float = float("inf")) -> float:
         """The share answered within so long."""

@@ -94,7 +94,7 @@ class TraceReceiver:
             self._forwarder.offer(request)
         now = self._clock()
         with self._lock:
-            joined = self._joiner.add(found.spans, now)
+            joined = self._joiner.add(found.spans, now, request.sender)
         self._count(joined, now)
         return _ACCEPTED[request.media_type]
 

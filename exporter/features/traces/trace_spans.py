@@ -10,9 +10,9 @@ Triton makes three kinds of spans for a request, children first:
 They usually come together, but a batch may end between two of them and a collector in
 between may reorder them. The span of a model that streams comes when it has taken the
 request, and the network's with the last response. What waits for its other part waits a
-limited time in a buffer of limited size; what leaves it unfinished is measured as far as
-it goes. Models that the server does not hold have a small buffer of their own and a short
-time, so that spans of invented names never displace those of a stream.
+limited time in a buffer of limited size, which senders share; what leaves it unfinished is
+measured as far as it goes. Models that the server does not hold have a small buffer of their
+own and a short time, so that spans of invented names never displace those of a stream.
 
 A child waits for the client's request of its trace too: where that is one of ours, so is
 the child, whatever id it has itself.
@@ -21,11 +21,11 @@ the child, whatever id it has itself.
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.features.traces.fair_buffer import FairBuffer
 from exporter.features.traces.trace_marks import Marks
 from exporter.features.traces.traced_request import Identity, RequestTrace, measured
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
 
-V = TypeVar("V")
 Part = Literal["network", "model", "compute"]
 
 JOIN_SECONDS: Final = 15.0
@@ -69,6 +68,8 @@ class _Request:
     identity: Identity
     network_id: str
     marks: Marks
+    sender: str
+    """The sender of its model's span."""
     has_network: bool = False
     has_compute: bool = False
     has_children: bool = False
@@ -91,56 +92,6 @@ class Joined:
     orphans: int = 0
 
 
-class _Buffer(Generic[V]):
-    """Values that wait by key, oldest first, bounded in time and bytes."""
-
-    def __init__(self, most_seconds: float, most_bytes: int) -> None:
-        self._most_seconds = most_seconds
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._held: OrderedDict[str, tuple[float, int, V]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def put(self, key: str, value: V, size: int, now: float) -> None:
-        """Add a value of about `size` bytes; another one of this key is replaced."""
-        self.pop(key)
-        self._held[key] = now, size, value
-        self._bytes += size
-
-    def resize(self, key: str, size: int) -> None:
-        """Note that the value of `key` now takes about `size` bytes; it waits no longer."""
-        held = self._held.get(key)
-        if held is not None:
-            since, before, value = held
-            self._held[key] = since, size, value
-            self._bytes += size - before
-
-    def get(self, key: str) -> V | None:
-        """The value of `key`, which stays."""
-        held = self._held.get(key)
-        return None if held is None else held[2]
-
-    def pop(self, key: str) -> V | None:
-        """The value of `key`, which waits no longer."""
-        held = self._held.pop(key, None)
-        if held is None:
-            return None
-        self._bytes -= held[1]
-        return held[2]
-
-    def overdue(self, now: float) -> Iterator[tuple[str, V]]:
-        """Yield and remove values that waited too long, and the oldest above the limits."""
-        while self._held:
-            key, (since, size, value) = next(iter(self._held.items()))
-            if now - since < self._most_seconds and self._bytes <= self._most_bytes:
-                break
-            del self._held[key]
-            self._bytes -= size
-            yield key, value
-
-
 class SpanJoiner:
     """Buffers spans until their request is whole. Not thread-safe.
 
@@ -159,17 +110,17 @@ class SpanJoiner:
         # Requests that wait for the network's span, or for their client's request; those
         # that were answered and wait for a span that ended before; those to models that
         # the server does not hold.
-        self._requests = _Buffer[_Request](answer_seconds, max_bytes)
-        self._answered = _Buffer[_Request](join_seconds, max_bytes // 4)
-        self._unknown = _Buffer[_Request](join_seconds, max_bytes // 8)
+        self._requests = FairBuffer[_Request](answer_seconds, max_bytes)
+        self._answered = FairBuffer[_Request](join_seconds, max_bytes // 4)
+        self._unknown = FairBuffer[_Request](join_seconds, max_bytes // 8)
         self._stores = (self._requests, self._answered, self._unknown)
         self._by_network: dict[str, str] = {}
         # Parts whose request has not come: by the span id the request must name.
-        self._networks = _Buffer[Marks](join_seconds, max_bytes // 8)
-        self._computes = _Buffer[Marks](join_seconds, max_bytes // 4)
-        self._parents = _Buffer[bool](answer_seconds, max_bytes // 16)
+        self._networks = FairBuffer[Marks](join_seconds, max_bytes // 8)
+        self._computes = FairBuffer[Marks](join_seconds, max_bytes // 4)
+        self._parents = FairBuffer[bool](answer_seconds, max_bytes // 16)
         # Traces of our own requests, with their ids.
-        self._own = _Buffer[str](join_seconds, max_bytes // 16)
+        self._own = FairBuffer[str](join_seconds, max_bytes // 16)
         # Children that are complete but for the client's request, by trace.
         self._children: dict[str, set[str]] = {}
 
@@ -179,13 +130,16 @@ class SpanJoiner:
         requests = sum(map(len, self._stores))
         return requests + len(self._networks) + len(self._computes)
 
-    def add(self, spans: Iterable[Span], now: float) -> Joined:
-        """Add spans; return the requests that they complete. `now` is monotonic seconds."""
+    def add(self, spans: Iterable[Span], now: float, sender: str = "") -> Joined:
+        """Add spans of one sender; return the requests that they complete.
+
+        `now` is monotonic seconds.
+        """
         spans = tuple(spans)
-        roots = self._roots(spans, now)
+        roots = self._roots(spans, now, sender)
         done = self._awaited_children(roots)
         for span in spans:
-            request = self._take(span, now)
+            request = self._take(span, now, sender)
             if request is None or not request.complete:
                 continue
             whose = request.identity
@@ -203,7 +157,7 @@ class SpanJoiner:
         late = self._attributed(self._overdue(now))
         return self._joined(late, self._orphans(now))
 
-    def _roots(self, spans: Iterable[Span], now: float) -> set[str]:
+    def _roots(self, spans: Iterable[Span], now: float, sender: str) -> set[str]:
         """Return the traces whose client's request is among `spans`; remember our own."""
         roots: set[str] = set()
         for span in spans:
@@ -213,7 +167,7 @@ class SpanJoiner:
             roots.add(whose.trace_id)
             if whose.request_id.startswith(REQUEST_ID_PREFIX):
                 size = _NOTE_BYTES + _size_of_texts(whose.trace_id, whose.request_id)
-                self._own.put(whose.trace_id, whose.request_id, size, now)
+                self._own.put(whose.trace_id, whose.request_id, size, now, sender)
         return roots
 
     def _awaited_children(self, roots: Iterable[str]) -> list[_Request]:
@@ -223,17 +177,17 @@ class SpanJoiner:
         ]
         return [request for request in found if request is not None]
 
-    def _take(self, span: Span, now: float) -> _Request | None:
+    def _take(self, span: Span, now: float, sender: str) -> _Request | None:
         if span.part == "compute":
-            return self._compute(span, now)
+            return self._compute(span, now, sender)
         if span.part == "network":
-            return self._network(span, now)
-        return self._model(span, now)
+            return self._network(span, now, sender)
+        return self._model(span, now, sender)
 
-    def _compute(self, span: Span, now: float) -> _Request | None:
+    def _compute(self, span: Span, now: float, sender: str) -> _Request | None:
         request = self._held(span.parent_id)
         if request is None:
-            self._computes.put(span.parent_id, span.marks, _size(span), now)
+            self._computes.put(span.parent_id, span.marks, _size(span), now, sender)
             return None
         request.marks.update(span.marks)
         request.has_compute = True
@@ -241,11 +195,11 @@ class SpanJoiner:
             store.resize(span.parent_id, _size_of(span.parent_id, request))
         return request
 
-    def _network(self, span: Span, now: float) -> _Request | None:
+    def _network(self, span: Span, now: float, sender: str) -> _Request | None:
         key = self._by_network.get(span.span_id, "")
         request = self._held(key)
         if request is None:
-            self._networks.put(span.span_id, span.marks, _size(span), now)
+            self._networks.put(span.span_id, span.marks, _size(span), now, sender)
         elif not request.has_network:
             request.marks.update(span.marks)
             request.has_network = True
@@ -253,12 +207,12 @@ class SpanJoiner:
             self._put(key, request, now)
         return request
 
-    def _model(self, span: Span, now: float) -> _Request | None:
+    def _model(self, span: Span, now: float, sender: str) -> _Request | None:
         identity = span.identity
         if identity is None or self._held(span.span_id) is not None:
             return None
         is_known = self._is_known((identity.model, identity.version))
-        request = _Request(identity, span.parent_id, Marks(), is_known=is_known)
+        request = _Request(identity, span.parent_id, Marks(), sender, is_known=is_known)
         request.marks.update(span.marks)
         compute = self._computes.pop(span.span_id)
         if compute is not None:
@@ -266,7 +220,7 @@ class SpanJoiner:
             request.has_compute = True
         request.has_children = self._parents.pop(span.span_id) is not None
         if identity.child:
-            self._announce(span.parent_id, now)
+            self._announce(span.parent_id, now, sender)
         else:
             network = self._networks.pop(span.parent_id)
             if network is not None:
@@ -280,7 +234,7 @@ class SpanJoiner:
         store = self._answered if request.has_network else self._requests
         if not request.is_known:
             store = self._unknown
-        store.put(key, request, _size_of(key, request), now)
+        store.put(key, request, _size_of(key, request), now, request.sender)
 
     def _pop(self, key: str) -> _Request | None:
         found = [store.pop(key) for store in self._stores]
@@ -290,14 +244,14 @@ class SpanJoiner:
         found = (store.get(key) for store in self._stores)
         return next(filter(None, found), None)
 
-    def _announce(self, parent_id: str, now: float) -> None:
+    def _announce(self, parent_id: str, now: float, sender: str) -> None:
         """A child came: its parent needs no compute of its own to be complete."""
         parent = self._held(parent_id)
         if parent is not None:
             parent.has_children = True
         else:
             size = _NOTE_BYTES + _size_of_texts(parent_id)
-            self._parents.put(parent_id, True, size, now)
+            self._parents.put(parent_id, True, size, now, sender)
 
     def _key(self, span: Span) -> str:
         """Return the key of the request that the span is a part of."""

@@ -134,6 +134,7 @@ async def test_more_probes_at_once_than_allowed_are_refused_and_others_go_on():
                 200
             ] * 2
             assert (await served.ask(path)).status == 200
+            assert served.sidecar.admission.web.refused["probes"] == 1
     assert refused.status == 503
     assert "multi_target.max_concurrent allows no more" in refused.text
 

@@ -166,10 +166,12 @@ class Received:
             self.sink, max_body_bytes=4 << 20, clock=lambda: self.now
         )
 
-    def send(self, spans):
+    def send(self, spans, sender=""):
         for sent in bodies(spans):
             headers = {"content-type": "application/json"}
-            answer = self.receiver.answer(TapRequest(sent, sent, headers))
+            answer = self.receiver.answer(
+                TapRequest(sent, sent, headers, sender=sender)
+            )
             assert answer.status == HTTPStatus.OK
 
     def counted(self, *outcomes):
@@ -190,6 +192,30 @@ def test_a_stream_survives_the_spans_of_models_that_the_server_does_not_hold(chi
     received.now += WAIT_SECONDS / 2
     received.receiver.expire()
     received.send([STREAM["network"]])
+    assert received.counted("request") == [1]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("part", ["model", "compute", "network"])
+def test_a_stream_survives_the_spans_that_another_sender_leaves_unfinished(part):
+    """They name a model that the server holds, and fill the buffer many times over."""
+    received = Received()
+    received.send([STREAM["compute"], STREAM["model"]], "10.0.0.1")
+    received.send((request(number)[part] for number in range(2, 20_002)), "10.0.0.2")
+    received.now += JOIN_SECONDS / 2
+    received.receiver.expire()
+    received.send([STREAM["network"]], "10.0.0.1")
+    assert received.counted("request") == [1]
+
+
+def test_a_part_survives_the_spans_that_another_sender_leaves_unfinished():
+    received = Received()
+    received.send([STREAM["compute"], STREAM["network"]], "10.0.0.1")
+    for part in ("compute", "network"):
+        received.send(
+            (request(number)[part] for number in range(2, 20_002)), "10.0.0.2"
+        )
+    received.send([STREAM["model"]], "10.0.0.1")
     assert received.counted("request") == [1]
 
 
