@@ -25,18 +25,13 @@ from exporter.triton.model import Tokens
 from exporter.triton.token_outputs import tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
-    from exporter.access.footprints import Footprints
     from exporter.access.inventory import ModelKey
     from exporter.triton.model import InferReply
 
 REQUEST_ID_PREFIX: Final = "tritonwatch-"
 """Prefix of the id of all our requests, by which traces and taps recognise them."""
-HELD_BACK: Final = 64
-"""Increase of a counter that one request with unknown calls may cause."""
-_HELD_SECONDS: Final = 10.0
-"""A request with unknown calls that takes longer holds nothing back any more."""
 _BOOKING_SECONDS: Final = 0.1
 """A model's backend answers first and reports to the statistics afterwards."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -95,9 +90,12 @@ class Touched(NamedTuple):
     key: ModelKey
     batch_size: int
     is_executed: bool = True
-    """True if a successful request certainly executes it; False if a cache may answer."""
+    """True if a successful request certainly executes it: not where a cache may answer."""
     is_asked: bool = True
-    """True if a successful request certainly reaches it: no cache stands before it."""
+    """True if a successful request is certainly a success of this model too.
+
+    Not behind a cache, nor where another model calls it, which may pass over its failure.
+    """
     fails_twice: bool = False
     """True if Triton may count two failures for one request."""
 
@@ -134,23 +132,10 @@ class OwnCounts:
         return self.done + self.possible + self.unresolved
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """The ledger at one instant, with our requests in flight."""
-
-    counts: Mapping[ModelKey, OwnCounts]
-    undecided: int
-    """Requests with unknown calls that are under way."""
-    undecided_begun: int
-    """Requests with unknown calls that were begun in all."""
-
-
 class Asked:
     """One request of ours in flight."""
 
-    def __init__(self, calls: Mapping[ModelKey, Booking]) -> None:
-        self.calls = calls
-        """Certain and possible increases of the models that the requested model calls."""
+    def __init__(self) -> None:
         self.from_cache = False
         """True if a response cache is known to have answered."""
         self.ending: Ending = "ok"
@@ -166,25 +151,17 @@ def is_of_run(request_id: str, run_id: str) -> bool:
 class OwnTraffic:
     """The ledger of own requests. Thread-safe."""
 
-    def __init__(
-        self,
-        *,
-        run_id: str,
-        footprints: Footprints | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.footprints = footprints
-        """Calls that models make by themselves; None where these are not learnt."""
+    def __init__(self, *, run_id: str) -> None:
+        self.calls: Mapping[str, Mapping[str, int]] = {}
+        """Calls that models make by themselves for one request, as the user declared them:
+        calling model -> called model -> calls."""
         self._lock = threading.Condition()
         self._pauses = 0
         self._last_ended = -math.inf
         self._counts: dict[ModelKey, OwnCounts] = {}
-        self._undecided: dict[int, float] = {}
-        self._undecided_begun = 0
         self._numbers = itertools.count(1)
         self.run_id = run_id
         """Part of the ids of its requests, which no other process has."""
-        self._clock = clock
 
     def new_request_id(self, purpose: str) -> str:
         """Return a unique id, recognisable as ours."""
@@ -199,13 +176,6 @@ class OwnTraffic:
         """Return all counts at one instant."""
         with self._lock:
             return dict(self._counts)
-
-    def activity(self) -> Activity:
-        """Return our own requests, with those that are still in progress."""
-        with self._lock:
-            return Activity(
-                dict(self._counts), len(self._undecided), self._undecided_begun
-            )
 
     @contextlib.contextmanager
     def paused(self, most_seconds: float) -> Generator[None]:
@@ -228,39 +198,7 @@ class OwnTraffic:
                 self._lock.notify_all()
 
     def _is_idle(self) -> bool:
-        return not self._undecided and all(
-            counts.in_flight == NOTHING for counts in self._counts.values()
-        )
-
-    def held_back(self) -> int:
-        """Return how much of any model's increase may come from requests with unknown calls.
-
-        Read it before `snapshot`: a request that ends in between is then in both.
-        """
-        now = self._clock()
-        with self._lock:
-            young = [b for b in self._undecided.values() if now - b < _HELD_SECONDS]
-        return HELD_BACK * len(young)
-
-    def waiting(self) -> Mapping[ModelKey, Booking]:
-        """Return increases seen around requests with unknown calls, not yet attributed.
-
-        Read it before `snapshot`, like `held_back`.
-        """
-        if self.footprints is None:
-            return {}
-        overdue = self.footprints.overdue()
-        with self._lock:
-            self._add_possible(overdue)
-        return self.footprints.waiting()
-
-    def reloaded(self, key: ModelKey) -> None:
-        """Learn the calls of a model again; those undecided until now are in doubt."""
-        if self.footprints is None:
-            return
-        undecided = self.footprints.forget(key)
-        with self._lock:
-            self._add_possible(undecided)
+        return all(counts.in_flight == NOTHING for counts in self._counts.values())
 
     def forget(self, key: ModelKey) -> bool:
         """Reset a model version that is no longer served, unless a request is in flight."""
@@ -268,38 +206,23 @@ class OwnTraffic:
             if self._counts.get(key, OwnCounts()).in_flight != NOTHING:
                 return False
             self._counts.pop(key, None)
-        self.reloaded(key)
         return True
 
     @contextlib.contextmanager
-    def request(
-        self,
-        touched: Iterable[Touched],
-        *,
-        calls: Mapping[ModelKey, Booking] | None = None,
-        calls_known: bool = True,
-    ) -> Generator[Asked]:
+    def request(self, touched: Iterable[Touched]) -> Generator[Asked]:
         """Account for one own request that reaches `touched`, the requested model first.
 
-        What the body raises decides where it counts; errors pass through. `calls` are
-        those of the models reached, as far as they are known; the body may replace them
-        in what is given to it.
+        What the body raises decides where it counts; errors pass through.
         """
         reached = [Touched(*share) for share in touched]
-        asked = Asked(calls or {})
-        in_flight = [(share.key, share.booking) for share in reached]
-        in_flight += asked.calls.items()
-        number = next(self._numbers)
+        asked = Asked()
         with self._lock:
             self._lock.wait_for(lambda: not self._pauses, _LONGEST_PAUSE_SECONDS)
-            for key, booking in in_flight:
-                counts = self._counts.get(key, OwnCounts())
-                self._counts[key] = replace(
-                    counts, in_flight=counts.in_flight + booking
+            for share in reached:
+                counts = self._counts.get(share.key, OwnCounts())
+                self._counts[share.key] = replace(
+                    counts, in_flight=counts.in_flight + share.booking
                 )
-            if not calls_known:
-                self._undecided[number] = self._clock()
-                self._undecided_begun += 1
         is_executed = False
         try:
             yield asked
@@ -310,11 +233,10 @@ class OwnTraffic:
         finally:
             # Atomic: a read in between would see a request both done and in flight.
             with self._lock:
-                self._undecided.pop(number, None)
-                for key, booking in in_flight:
-                    counts = self._counts[key]
-                    left = counts.in_flight - booking
-                    self._counts[key] = replace(counts, in_flight=left)
+                for share in reached:
+                    counts = self._counts[share.key]
+                    left = counts.in_flight - share.booking
+                    self._counts[share.key] = replace(counts, in_flight=left)
                 self._book(reached, asked, is_executed=is_executed)
                 self._last_ended = time.monotonic()
                 self._lock.notify_all()
@@ -342,21 +264,6 @@ class OwnTraffic:
                     possible=counts.possible + booking,
                 )
             self._counts[share.key] = counts
-        if asked.ending != "unreached":
-            self._add_possible(asked.calls)
-            for key, booking in asked.calls.items():
-                # What a model asks of another is not in its answer.
-                counts = self._counts[key]
-                self._counts[key] = replace(
-                    counts,
-                    input_tokens=counts.input_tokens.plus_unknown(booking.requests),
-                    output_tokens=counts.output_tokens.plus_unknown(booking.requests),
-                )
-
-    def _add_possible(self, bookings: Mapping[ModelKey, Booking]) -> None:
-        for key, booking in bookings.items():
-            counts = self._counts.get(key, OwnCounts())
-            self._counts[key] = replace(counts, possible=counts.possible + booking)
 
 
 def _with_tokens(

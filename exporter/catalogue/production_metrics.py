@@ -13,8 +13,8 @@ REQUESTS: Final = MetricSpec(
     "Production requests by outcome (success, failure) since this process first saw"
     " the model; own probes are taken out. Still includes inference requests of other"
     " watchers (blackbox_exporter, Kubernetes probes, a sidecar not listed in `watchers`)"
-    " and calls that Python models make for our probes, unless they are learnt"
-    " (`learn_calls`). Failures that Triton counts as successes, such as a Python model's"
+    " and calls that Python models make to answer own probes, unless these are declared"
+    " (triton_model_calls_undeclared). Failures that Triton counts as successes, such as a Python model's"
     " TritonError, are in outcome success.",
     (*_MODEL, "outcome"),
 )
@@ -105,6 +105,14 @@ FAILURES_BOOKED_AS_SUCCESS: Final = MetricSpec(
     "Own requests that the model answered with an error and that Triton counted as"
     " a success. While this rises, triton_requests_total counts failures of"
     " production as successes too, and latencies include theirs.",
+    _MODEL,
+)
+CALLS_UNDECLARED: Final = MetricSpec(
+    "triton_model_calls_undeclared",
+    "1 if the model gets own requests and can call other models (Python backend), but"
+    " `calls` of the collector `statistics` does not declare which: any calls it makes to"
+    " answer own requests are in triton_requests_total of the models that it calls."
+    " 0 if declared.",
     _MODEL,
 )
 OUTCOMES_DOUBTFUL: Final = MetricSpec(

@@ -16,7 +16,6 @@ from exporter.triton.control_channel import ControlChannel
 from exporter.triton.grpc_errors import translated_errors
 from exporter.triton.grpc_replies import (
     bounded,
-    limits_its_queue,
     model_statistics,
     tensor_spec,
 )
@@ -223,7 +222,6 @@ class GrpcClient:
             sequence_id_type=common_type(sequence_types),
             response_cache=config.response_cache.enable,
             backend=config.backend,
-            queue_limits=limits_its_queue(config.dynamic_batching),
             dynamic_batching=config.HasField("dynamic_batching"),
             max_queue_delay_us=config.dynamic_batching.max_queue_delay_microseconds,
             instances=sum(

@@ -13,17 +13,6 @@ from exporter.triton.model import (
 )
 
 
-def limits_its_queue(batching: Any) -> bool:
-    """Return whether a batcher may reject requests for a long wait or a full queue."""
-    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
-    return any(
-        policy.default_timeout_microseconds
-        or policy.allow_timeout_override
-        or policy.max_queue_size
-        for policy in policies
-    )
-
-
 def bounded(what: str, entries: Any, most: int) -> Any:
     """Return the entries.
 

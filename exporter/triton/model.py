@@ -89,8 +89,6 @@ class ModelSpec:
     response_cache: bool = False
     backend: str = ""
     """Name of the backend, like "python"; "" for an ensemble."""
-    queue_limits: bool = False
-    """True if requests may be rejected for a long wait or a full queue."""
     dynamic_batching: bool = False
     max_queue_delay_us: int = 0
     """Longest time for which the dynamic batcher keeps a request back for others."""

@@ -150,12 +150,7 @@ class ColdStartCollector:
         )
         request = own_request(spec, own.new_request_id("cold-start"), payload.inputs)
         send = grpc.infer_stream if spec.decoupled else grpc.infer
-        with own_inference(
-            self._access,
-            spec,
-            request,
-            within_seconds=self._settings.timeout_seconds,
-        ) as asked:
+        with own_inference(self._access, spec, request) as asked:
             reply = send(request, timeout_seconds=self._settings.timeout_seconds)
             asked.reply = reply
         return reply.duration_seconds

@@ -106,9 +106,7 @@ class Question:
         request_id = self._access.own.new_request_id("shadow")
         request = own_request(spec, request_id, asked.arrays)
         try:
-            with own_inference(
-                self._access, spec, request, within_seconds=self._timeout_seconds
-            ) as own:
+            with own_inference(self._access, spec, request) as own:
                 reply = self._access.grpc.infer(
                     request, timeout_seconds=self._timeout_seconds + _LINGER_SECONDS
                 )

@@ -123,9 +123,7 @@ class Asker:
     def _send(self, request: InferRequest) -> dict[str, Array]:
         http = self._access.http
         timeout = self._timeout + self._linger
-        with own_inference(
-            self._access, self.spec, request, within_seconds=self._timeout
-        ) as asked:
+        with own_inference(self._access, self.spec, request) as asked:
             if self._protocol == "http" and http is not None:
                 reply = http.infer(request, timeout_seconds=timeout)
             elif self.spec.decoupled:

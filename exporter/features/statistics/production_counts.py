@@ -74,15 +74,6 @@ class Totals:
     """Our requests that were answered with an error but counted as a success."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The part of a model's increase that may be ours although the ledger has no record."""
-
-    everywhere: int = 0
-    """Part of each counter."""
-    booking: Booking = NOTHING
-
-
 class Production:
     """Totals of one model version. `own` are our requests that its counters include."""
 
@@ -118,7 +109,6 @@ class Production:
         own_before: OwnCounts | None = None,
         own_when_gone: OwnCounts | None = None,
         *,
-        held: Held | None = None,
         is_new_server: bool = False,
     ) -> None:
         """Add the increase between two reads; `before` is None for a model's first.
@@ -137,7 +127,7 @@ class Production:
             self._give_up_unresolved(own)
             if own_when_gone is not None:
                 self._give_up_gone(own_when_gone)
-        look = self._next_look(own, held or Held())
+        look = self._next_look(own)
         self._requests(before, after, look)
         self._executions(before, after, look)
         if started_over:
@@ -145,13 +135,12 @@ class Production:
             if own_when_gone is None:
                 self._give_up_lost(own_before or own)
 
-    def _next_look(self, own: OwnCounts, held: Held) -> _OwnAtLook:
+    def _next_look(self, own: OwnCounts) -> _OwnAtLook:
         due, ended = self._ended, _Ended.at(own)
         look = _OwnAtLook(
             own,
             due.possible - self._due.possible,
-            own.in_flight + (ended.possible - due.possible) + held.booking,
-            held.everywhere,
+            own.in_flight + (ended.possible - due.possible),
             due.failed - self._due.failed,
             due.executed - self._due.executed,
         )
@@ -195,21 +184,21 @@ class Production:
         unresolved = own.unresolved.requests
         failed = self._failure.production(
             0,
-            look.under_way.failures + look.held_back,
+            look.under_way.failures,
             failure.count,
             unresolved,
             look.due.failures,
         )
         kept = self._success.production(
             own.done.requests,
-            look.under_way.requests + look.held_back,
+            look.under_way.requests,
             success.count,
             unresolved,
             look.due.requests,
         )
         inferred = self._inferences.production(
             own.done.inferences,
-            look.under_way.inferences + look.held_back,
+            look.under_way.inferences,
             inferences,
             own.unresolved.inferences,
             look.due.inferences,
@@ -274,7 +263,7 @@ class Production:
         batches = self._batches.setdefault(size, OwnShare())
         kept = batches.production(
             look.own.done.executions(size),
-            look.under_way.executions(size) + look.held_back,
+            look.under_way.executions(size),
             executions,
             look.own.unresolved.executions(size),
             look.due.executions(size),
@@ -315,7 +304,6 @@ class _OwnAtLook:
     """Possible counts of requests that had ended by the previous read."""
     under_way: Booking
     """Requests in flight, or ended with doubt since the previous read."""
-    held_back: int
     failed: int
     """Requests of `due` that were answered with an error."""
     executed: int

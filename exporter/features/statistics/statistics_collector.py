@@ -12,13 +12,14 @@ from pydantic import Field
 
 from exporter import catalogue, errors
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.access.footprints import Footprints
 from exporter.access.own_traffic import NOTHING, OwnCounts
 from exporter.access.work_board import Look, ModelWork
+from exporter.features.statistics import declared_calls
 from exporter.features.statistics.backend_metrics import BackendMetrics
 from exporter.features.statistics.crosscheck import CrossCheck
+from exporter.features.statistics.declared_calls import DeclaredCalls
 from exporter.features.statistics.generated_work import GeneratedWork
-from exporter.features.statistics.production_counts import Held, Production
+from exporter.features.statistics.production_counts import Production
 from exporter.features.statistics.several_servers import SeveralServers
 from exporter.features.statistics.token_counts import TokenEstimate
 from exporter.features.statistics.unwatched_gap import UnwatchedGap
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from exporter.access.inventory import ModelKey
-    from exporter.access.own_traffic import Activity
     from exporter.features.statistics.server_page import Page
     from exporter.samples import AnySample
+    from exporter.settings import ModelMention
     from exporter.system.local_server import ServerProcess
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.model import ModelStatistics
@@ -50,11 +51,11 @@ class StatisticsSettings(CollectorSettings):
     """Longest wait for one answer of the server."""
     cross_check: bool = Field(default=True)
     """Compare Triton's own /metrics with the statistics API, where it can be read."""
-    learn_calls: bool = Field(default=False)
-    """Learn which models a Python model calls by itself (BLS), so that calls made for our
-    probes are no production. Until a model's calls are known, each probe of it reads all
-    statistics twice, for at most 2 % of the time once a minute has been spent on it, and
-    production that rose around these probes is shown later."""
+    calls: DeclaredCalls = Field(default={}, max_length=10_000)
+    """What each Python model calls by itself (BLS) for one request: `{parent: {child: 1}}`,
+    the largest number if it varies, or `{parent: {}}` if it calls nothing. Calls made to
+    answer own requests then do not count as production.
+    """
     watchers: tuple[WatcherSettings, ...] = Field(default=(), max_length=8)
     """Other sidecars that watch this server. Their requests do not count as production, but
     as unattributed.
@@ -66,6 +67,10 @@ class StatisticsSettings(CollectorSettings):
     """File that keeps the latest reading, so that requests that Triton counted while
     tritonwatch was restarted are known: they are counted as unattributed.
     """
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The models of declared calls."""
+        return declared_calls.mentions(self.calls)
 
     def build(self, access: Access) -> StatisticsCollector:
         """The collector."""
@@ -82,8 +87,7 @@ class StatisticsCollector:
     def __init__(self, settings: StatisticsSettings, access: Access) -> None:
         self._settings = settings
         self._access = access
-        if settings.learn_calls:
-            access.own.footprints = Footprints()
+        access.own.calls = settings.calls
         self._watchers = Watchers(settings.watchers, settings.timeout_seconds)
         self._server = LocalServer(access.grpc.address)
         self._several = SeveralServers(access.clock)
@@ -124,8 +128,7 @@ class StatisticsCollector:
 
     def _collected(self) -> list[AnySample]:
         # Snapshot our finished requests first: the next read of statistics includes them.
-        activity_before = self._access.own.activity()
-        ours_before = activity_before.counts
+        ours_before = self._access.own.snapshot()
         samples: list[AnySample] = []
         server = self._server.process()
         try:
@@ -137,9 +140,7 @@ class StatisticsCollector:
         self._check_name()
         # The ledger is read after the statistics and counts what is in flight, so that
         # a probe which Triton has already counted is never taken for production.
-        held_back, waiting = self._access.own.held_back(), self._access.own.waiting()
-        activity = self._access.own.activity()
-        own = activity.counts
+        own = self._access.own.snapshot()
         self._watchers.read()
         looked_at = self._access.clock()
         for key, raw in after.items():
@@ -160,13 +161,14 @@ class StatisticsCollector:
                 # The base includes the requests of watchers until now.
                 asked = ours.possible - own.get(key, OwnCounts()).possible
                 base = replace(before, possible=before.possible + asked)
-                is_quiet = _is_quiet(key, activity_before, activity)
+                is_quiet = before.in_flight == NOTHING and before == own.get(
+                    key, OwnCounts()
+                )
                 self._take_base(known, raw, server, base, is_quiet=is_quiet)
                 if known.is_counted:  # what is not counted yet is not zero
                     samples += known.samples(ours, looked_at)
                 continue
-            held = Held(held_back, waiting.get(key, NOTHING))
-            samples += self._samples(key, raw, server, (before, ours), held)
+            samples += self._samples(key, raw, server, (before, ours))
         samples += self._generated.advance(
             looked_at,
             self._page,
@@ -175,6 +177,9 @@ class StatisticsCollector:
         )
         samples += [
             *self._watchers.samples(),
+            *declared_calls.samples(
+                self._settings.calls, self._access.board.current, own
+            ),
             *self._several.samples(is_one_process=server is not None),
             Sample(catalogue.SERVER_CHANGES, self._moves),
         ]
@@ -313,7 +318,6 @@ class StatisticsCollector:
         raw: ModelStatistics,
         server: ServerProcess | None,
         own_around: tuple[OwnCounts, OwnCounts],
-        held: Held,
     ) -> Iterator[AnySample]:
         own_before, own = own_around
         known = self._known.get(key)
@@ -324,7 +328,7 @@ class StatisticsCollector:
         if known is None:
             # A model that came while we watched is counted from its first request.
             known = self._known[key] = WatchedModel(Production(OwnCounts()), raw)
-            known.production.advance(None, raw, own, own_before, held=held)
+            known.production.advance(None, raw, own, own_before)
         else:
             resets = known.production.resets
             known.production.advance(
@@ -333,13 +337,11 @@ class StatisticsCollector:
                 own,
                 own_before,
                 own_when_gone,
-                held=held,
                 is_new_server=None not in (known.server, server)
                 and known.server != server,
             )
             if known.production.resets != resets:
                 self._access.board.reloaded(key)
-                self._access.own.reloaded(key)
         known.raw, known.missing, known.server = raw, 0, server
         if known.production.totals.failures_booked_as_success > booked:
             known.doubtful_until = self._access.clock() + _DOUBTFUL_SECONDS
@@ -380,14 +382,3 @@ def _same(
             "another server came up while the statistics were read; the next read counts"
         )
     return before
-
-
-def _is_quiet(key: ModelKey, before: Activity, after: Activity) -> bool:
-    """Return whether none of our requests can have raised the model's counters between."""
-    own = before.counts.get(key, OwnCounts())
-    return (
-        own.in_flight == NOTHING
-        and own == after.counts.get(key, OwnCounts())
-        and not before.undecided
-        and before.undecided_begun == after.undecided_begun
-    )

@@ -284,12 +284,7 @@ class SyntheticProbe:
         unproven = ""
         try:
             request = self._request(spec, override, request_id, headers)
-            with own_inference(
-                self._access,
-                spec,
-                request,
-                within_seconds=self._settings.timeout_seconds,
-            ) as asked:
+            with own_inference(self._access, spec, request) as asked:
                 reply = self._send(spec, protocol)(
                     request,
                     timeout_seconds=self._settings.timeout_seconds

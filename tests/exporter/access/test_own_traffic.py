@@ -14,7 +14,6 @@ from exporter import errors
 from exporter.access.inventory import Inventory
 from exporter.access.own_tokens import OwnTokens
 from exporter.access.own_traffic import (
-    HELD_BACK,
     REQUEST_ID_PREFIX,
     Booking,
     OwnCounts,
@@ -38,13 +37,13 @@ KEY, STEP = ("m", "1"), ("step", "2")
 ONE = Booking(1, 1, {1: 1})
 
 
-def ledger_after(error, touched=((KEY, 1),), **options):
+def ledger_after(error, touched=((KEY, 1),)):
     ledger = OwnTraffic(run_id="run")
     if error is None:
-        with ledger.request(touched, **options):
+        with ledger.request(touched):
             pass
     else:
-        with pytest.raises(type(error)), ledger.request(touched, **options):
+        with pytest.raises(type(error)), ledger.request(touched):
             raise error
     return ledger
 
@@ -167,29 +166,11 @@ def test_what_a_cache_answered_is_executed_nowhere():
     assert ledger.counts(STEP) == OwnCounts(ok=1)
 
 
-@pytest.mark.parametrize("error", [None, errors.ModelError("x"), TimeoutError()])
-def test_calls_of_the_model_asked_are_possible_however_it_ends(error):
-    two = Booking(2, 2, {1: 2})
-    ledger = OwnTraffic(run_id="run")
-    context = ledger.request([(KEY, 1)], calls={STEP: two})
-    context.__enter__()
-    assert ledger.counts(STEP) == OwnCounts(in_flight=two)
-    with contextlib.suppress(type(error or errors.TritonError)):
-        context.__exit__(type(error) if error else None, error, None)
-    assert ledger.counts(STEP) == OwnCounts(possible=two)
-
-
-def test_while_the_calls_of_a_request_are_unknown_a_part_of_every_rise_is_held_back():
-    now = [0.0]
-    ledger = OwnTraffic(run_id="run", clock=lambda: now[0])
-    assert ledger.held_back() == 0
-    with ledger.request([(KEY, 1)], calls_known=False):
-        assert ledger.held_back() == HELD_BACK
-        with ledger.request([(STEP, 1)], calls_known=False):
-            assert ledger.held_back() == 2 * HELD_BACK
-        now[0] = 11.0
-        assert ledger.held_back() == 0
-    assert ledger.held_back() == 0
+@pytest.mark.parametrize("error", [None, errors.ModelError("x")])
+def test_what_the_model_asked_calls_is_possible_whether_it_succeeds_or_not(error):
+    called = Touched(STEP, 1, is_executed=False, is_asked=False)
+    counts = ledger_after(error, [(KEY, 1), called, called]).counts(STEP)
+    assert counts == OwnCounts(ok=2 * (error is None), possible=Booking(2, 2, {1: 2}))
 
 
 def test_a_request_lost_is_lost_on_every_step():
@@ -312,11 +293,11 @@ def spec(name, *steps, version="1", max_batch_size=0):
     return ModelSpec(name, version, (), (), max_batch_size, steps=steps)
 
 
-def touched(asked, *others, shape=(1, 3)):
+def touched(asked, *others, shape=(1, 3), calls=None):
     models = {(m.name, m.version): m for m in (asked, *others)}
     inputs = {"X": np.zeros(shape)} if shape is not None else {}
     request = InferRequest(asked.name, asked.version, "id", inputs, {"X": "FP32"})
-    return touched_by(asked, Inventory(models=models), request)
+    return touched_by(asked, Inventory(models=models), request, calls or {})
 
 
 def sizes(touched):
@@ -368,10 +349,22 @@ def test_behind_a_cached_step_nothing_is_surely_asked():
     ]
 
 
-def test_an_ensemble_and_a_queue_that_rejects_book_a_failure_twice():
-    queued = ModelSpec("q", "1", (), (), queue_limits=True)
-    found = touched(spec("e", ("q", ""), ("leaf", "")), queued, spec("leaf"))
-    assert [share.fails_twice for share in found] == [True, True, False]
+def test_an_ensemble_books_a_failure_twice():
+    found = touched(spec("e", ("leaf", "")), spec("leaf"))
+    assert [share.fails_twice for share in found] == [True, False]
+
+
+def test_declared_calls_are_followed_through_steps_calls_and_ensembles():
+    calls = {"parent": {"child": 2}, "child": {"inner": 1}}
+    ensemble, inner = spec("outer", ("parent", "")), spec("inner", ("leaf", ""))
+    old = spec("child", version="2")
+    others = [spec("parent"), old, spec("child", version="10"), inner, spec("leaf")]
+    below = [("child", "10"), ("inner", "1"), ("leaf", "1")]
+    found = touched(ensemble, *others, calls=calls)
+    assert [t.key for t in found] == [("outer", "1"), ("parent", "1"), *below, *below]
+    assert [t.is_asked for t in found] == [True] * 2 + [False] * 6
+    assert [t.is_executed for t in found] == [True] * 2 + [False] * 6
+    assert touched(spec("other"), *others, calls=calls)[1:] == []
 
 
 @pytest.mark.parametrize(
@@ -389,8 +382,8 @@ def test_tokens_of_an_answer_that_a_cache_may_have_given_are_not_subtracted(
 
 def test_tokens_of_models_that_the_model_asked_calls_by_itself_are_unknown():
     ledger = OwnTraffic(run_id="run")
-    calls = {STEP: Booking(2, 2, {1: 2})}
-    with ledger.request([(KEY, 1)], calls=calls) as asked:
+    called = Touched(STEP, 1, is_executed=False, is_asked=False)
+    with ledger.request([(KEY, 1), called, called]) as asked:
         asked.reply = InferReply((int32("num_output_tokens", 100),), 1.0)
     assert ledger.counts(KEY).output_tokens == OwnTokens(100)
     assert ledger.counts(STEP).output_tokens == OwnTokens(unknown=2)

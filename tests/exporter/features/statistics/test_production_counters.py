@@ -76,17 +76,6 @@ def test_a_probe_under_way_at_the_first_look_costs_production_nothing(looked, fa
     assert [looked(), looked()] == [5, 5]
 
 
-def test_a_request_with_unknown_calls_at_the_first_look_is_waited_for(looked, fake):
-    other = [(("other", "1"), 1)]
-    with looked.own.request(other, calls_known=False) as asked:
-        fake.served("m", 1)
-        assert looked() is None
-        asked.calls = {("m", "1"): Booking(1, 1, {1: 1})}
-    assert looked() == 0
-    fake.served("m", 5)
-    assert [looked(), looked()] == [5, 5]
-
-
 def test_production_is_counted_though_something_of_ours_is_always_under_way(
     looked, fake
 ):
