@@ -23,7 +23,8 @@ SENT = 20
 @pytest.fixture
 def sidecar(start_triton, tmp_path, settings, start_sidecar):
     for name in MODELS:
-        write_model(tmp_path / "models", name, *KINDS[name])
+        kind = KINDS[name]
+        write_model(tmp_path / "models", name, kind.config, kind.code)
     config = settings(start_triton(tmp_path / "models"))
     config["probes"] = []
     sidecar = start_sidecar(config)

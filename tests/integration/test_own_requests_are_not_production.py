@@ -2,9 +2,9 @@
 
 On the real Triton, with one model of every kind of `model_kinds`: counters, events of an
 objective and joules. What cannot be known is in triton_unattributed_requests_total, and
-nowhere else. Latency quantiles and the histogram of durations come from traces and are left
-out: with one request in 20 traced, Triton 2.51 crashed after 361 traced ones of these models
-(server#7795). tests/integration/traces has them, for the models that it traces.
+nowhere else. Latencies come from traces and are left out: with one request in 20 traced,
+Triton 2.51 crashed after 361 traced ones of these models (server#7795).
+tests/integration/traces/test_calls_of_our_requests.py has them, for the models it traces.
 """
 
 from __future__ import annotations
@@ -25,6 +25,21 @@ from exporter.triton.model import InferRequest
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(900)]
 
 PROBES = 12
+GOLDEN_REQUESTS = 3
+GOLDEN = (
+    "good",
+    "slow",
+    "ensemble",
+    "cached",
+    "calls",
+    "calls_async",
+    "answers_internal",
+)
+CALLING = (
+    "calls", "calls_twice", "calls_async", "calls_as_step", "calls_one_that_calls",
+    "decoupled_calls",
+)  # fmt: skip
+"""Models whose requests reach `called`, and always succeed."""
 # Two cores run some fifty models, their server and the sidecar.
 PROBE = {"interval_seconds": 5.0, "timeout_seconds": 1.5, "linger_seconds": 0.5}
 PRODUCTION = (
@@ -70,14 +85,31 @@ def sidecar(server, settings, sidecar_process, tmp_path_factory):
     """A sidecar that has probed every model."""
     folder = tmp_path_factory.mktemp("sidecar")
     config = settings(server, probe=PROBE, slos=SLOS, power=POWER, cost=COST)
-    config["collectors"][1]["learn_calls"] = True
+    config["collectors"][1]["calls"] = {
+        name: kind.calls for name, kind in KINDS.items() if kind.calls
+    }
+    x = np.linspace(0, 0.9, 8, dtype=np.float32)[:, np.newaxis]
+    np.savez(folder / "golden.npz", **{"x": x, "expected:y": 2 * x})
+    config["probes"].append(
+        {
+            **{"kind": "golden", "interval_seconds": 2.0, "busy_share": 0.5},
+            **{"timeout_seconds": 1.5, "linger_seconds": 0.5, "idle_busy_ratio": 1},
+            "models": {"include": list(GOLDEN)},
+            "data": {"file": str(folder / "golden.npz")},
+        }
+    )
     sidecar = sidecar_process(config, folder)
     try:
         sidecar.wait_listening()
 
         def probed(page):
             return all(
-                page.sum("triton_probe_total", model=name) >= PROBES for name in KINDS
+                page.sum("triton_probe_total", model=name, probe="synthetic") >= PROBES
+                for name in KINDS
+            ) and all(
+                page.sum("triton_probe_total", model=name, probe="golden")
+                >= GOLDEN_REQUESTS
+                for name in GOLDEN
             )
 
         sidecar.wait(probed, 240)
@@ -123,14 +155,13 @@ def test_objectives_have_no_event_and_all_energy_is_accounted_for_elsewhere(obse
 
 @pytest.mark.parametrize("kind", ["slow", "sequence", "decoupled", "queue_delays"])
 def test_where_every_request_succeeds_nothing_is_left_unattributed(observed, kind):
-    # Until it is known which models call others, any of them may be called.
     first, later = (page.value(UNATTRIBUTED, model=kind) for page in observed)
     assert later == first
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_failures_that_triton_books_as_successes_are_caught(sidecar, observed, code):
-    # They can be told where nothing of ours is under way or undecided at a look.
+    # They are detected where nothing of ours is under way at a read of the statistics.
     model = f"answers_{code.lower()}"
     sidecar.wait(lambda page: page.value(AS_SUCCESS, model=model) > 0, 180)
 
@@ -157,10 +188,35 @@ def test_production_lies_between_what_is_counted_and_what_is_unattributed(
     def unattributed(page):
         return page.sum(UNATTRIBUTED, model=kind) - before.sum(UNATTRIBUTED, model=kind)
 
-    # While calls are still being learnt, some of a rise is held back for a while.
     sidecar.wait(lambda p: counted(p) + unattributed(p) >= sent, 60)
     page = sidecar.settle(4)
     assert sent / 2 < counted(page) <= sent
+
+
+def test_production_of_models_that_call_others_and_of_those_called_is_exact(
+    server, sidecar, observed
+):
+    def counted(page, model):
+        return page.sum("triton_requests_total", model=model)
+
+    before = sidecar.settle(3)
+    sent = 25
+    seen = {kind: send(server, kind, sent)["success"] for kind in CALLING}
+    seen["called"] = send(server, "called", sent)["success"]
+    assert set(seen.values()) == {sent}
+    page = sidecar.settle(8)
+    for kind in set(CALLING) - {"calls"}:
+        assert counted(page, kind) - counted(before, kind) == sent
+    # One call each of `calls`, its caller and its ensemble, and of the decoupled one.
+    calls = sent * (1 + 2 + 2 + 1 + 1 + 1)
+    assert counted(page, "called") - counted(before, "called") == calls + sent
+
+
+def test_models_that_can_call_others_are_named_until_their_calls_are_declared(observed):
+    page = observed[-1]
+    assert page.value("triton_model_calls_undeclared", model="calls") == 0
+    assert page.value("triton_model_calls_undeclared", model="good") == 1
+    assert not page.values("triton_model_calls_undeclared", model="ensemble")
 
 
 @pytest.mark.parametrize("kind", ["alone", "sequence", "raises_from_1"])
@@ -211,7 +267,10 @@ def send(server, model, count):
             parameters = {"sequence_id": number + 1, **ends}
         request = InferRequest(model, "", "client", x, {"x": "FP32"}, parameters)
         try:
-            client.infer(request, timeout_seconds=20)
+            if model.startswith("decoupled"):
+                client.infer_stream(request, timeout_seconds=20)
+            else:
+                client.infer(request, timeout_seconds=20)
         except ModelError:  # Triton counts every one of them
             seen["failure"] += 1
         else:

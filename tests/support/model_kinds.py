@@ -1,12 +1,11 @@
 """Models that end a request in every way that Triton books differently, one line each.
 
-A kind is one or more small models of the Python backend, or ensembles of them. Its first
-model is the one whose name the kind has; every other is called or passed through.
+A kind is a small model of the Python backend, or an ensemble of such models.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from small_models import config, sequence_batching, write_model
 
@@ -75,11 +74,20 @@ class TritonPythonModel:
     async def execute(self, requests):
         answers = []
         for request in requests:
-            await asyncio.gather(*[call("child", request).async_exec() for _ in range(2)])
+            await asyncio.gather(*[call("called", request).async_exec() for _ in range(2)])
             answers.append(doubled(request))
         return answers
 """
 )
+
+
+class Kind(NamedTuple):
+    """A model and what it calls."""
+
+    config: str
+    code: str = ""
+    calls: dict[str, int] = {}  # noqa: RUF012 - never changed
+    """Calls of other models for one request, by their names."""
 
 
 def answering(*lines: str) -> str:
@@ -95,7 +103,9 @@ def streaming(*lines: str) -> str:
 GOOD: Final = answering("return doubled(request)")
 RAISES: Final = answering('raise ValueError("asked to")')
 ANSWERS: Final = answering('return refusal("asked to")')
-CALLS: Final = 'call("child", request).exec()'
+CALLS: Final = 'call("called", request).exec()'
+CALLED: Final = {"called": 1}
+TWICE: Final = {"called": 2}
 QUEUED: Final = """dynamic_batching {{
   preferred_batch_size: [8]
   max_queue_delay_microseconds: 200000
@@ -129,11 +139,11 @@ def _queued(action: str) -> str:
 
 
 PLAIN: Final = config()
-KINDS: Final[dict[str, tuple[str, str]]] = {
-    "good": (PLAIN, GOOD),
+KINDS: Final[dict[str, Kind]] = {
+    "good": Kind(PLAIN, GOOD),
     # Nothing calls these two or passes through them. Our floats are below 1.
-    "alone": (PLAIN, GOOD),
-    "raises_from_1": (
+    "alone": Kind(PLAIN, GOOD),
+    "raises_from_1": Kind(
         PLAIN,
         answering(
             "if pb.get_input_tensor_by_name(request, 'x').as_numpy().max() >= 1:",
@@ -141,55 +151,63 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
             "return doubled(request)",
         ),
     ),
-    "raises": (PLAIN, RAISES),
+    "raises": Kind(PLAIN, RAISES),
     **{
-        f"answers_{code.lower()}": (
+        f"answers_{code.lower()}": Kind(
             PLAIN,
             answering(f'return refusal("asked to", pb.TritonError.{code})'),
         )
         for code in CODES
     },
-    "fails_every_other_time": (
+    "fails_every_other_time": Kind(
         PLAIN,
         answering(
             "self.count = getattr(self, 'count', 0) + 1",
             "return refusal('odd') if self.count % 2 else doubled(request)",
         ),
     ),
-    "answers_nothing": (PLAIN, answering("return pb.InferenceResponse([])")),
-    "answers_a_wrong_shape": (
+    "answers_nothing": Kind(PLAIN, answering("return pb.InferenceResponse([])")),
+    "answers_a_wrong_shape": Kind(
         PLAIN,
         answering(
             'return pb.InferenceResponse([pb.Tensor("y", np.zeros(3, np.float32))])'
         ),
     ),
-    "slow": (PLAIN, answering("time.sleep(0.1)", "return doubled(request)")),
-    "hangs_and_fails": (PLAIN, answering("time.sleep(4)", "return refusal('late')")),
-    "hangs_and_raises": (
+    "slow": Kind(PLAIN, answering("time.sleep(0.1)", "return doubled(request)")),
+    "hangs_and_fails": Kind(
+        PLAIN, answering("time.sleep(4)", "return refusal('late')")
+    ),
+    "hangs_and_raises": Kind(
         PLAIN,
         answering("time.sleep(4)", "raise ValueError('late')"),
     ),
-    "hangs_and_answers": (PLAIN, answering("time.sleep(4)", "return doubled(request)")),
-    "queue_rejects": (_queued("REJECT"), GOOD),
-    "queue_delays": (_queued("DELAY"), GOOD),
-    "sequence": (config(sequence_batching("direct {}", "TYPE_UINT64")), GOOD),
-    "sequence_fails": (config(sequence_batching("direct {}", "TYPE_UINT64")), ANSWERS),
-    "decoupled": (config(DECOUPLED), streaming("sender.send(doubled(request))")),
-    "decoupled_many": (
+    "hangs_and_answers": Kind(
+        PLAIN, answering("time.sleep(4)", "return doubled(request)")
+    ),
+    "queue_rejects": Kind(_queued("REJECT"), GOOD),
+    "queue_delays": Kind(_queued("DELAY"), GOOD),
+    "sequence": Kind(config(sequence_batching("direct {}", "TYPE_UINT64")), GOOD),
+    "sequence_fails": Kind(
+        config(sequence_batching("direct {}", "TYPE_UINT64")), ANSWERS
+    ),
+    "decoupled": Kind(config(DECOUPLED), streaming("sender.send(doubled(request))")),
+    "decoupled_many": Kind(
         config(DECOUPLED),
         streaming("for _ in range(3):", "    sender.send(doubled(request))"),
     ),
-    "decoupled_none": (config(DECOUPLED), streaming("pass")),
-    "decoupled_fails": (
+    "decoupled_none": Kind(config(DECOUPLED), streaming("pass")),
+    "decoupled_fails": Kind(
         config(DECOUPLED),
         streaming("sender.send(doubled(request))", "sender.send(refusal('then'))"),
     ),
-    "decoupled_raises": (config(DECOUPLED), streaming("raise ValueError('asked to')")),
+    "decoupled_raises": Kind(
+        config(DECOUPLED), streaming("raise ValueError('asked to')")
+    ),
     # Steps and children.
-    "child": (PLAIN, GOOD),
-    "ensemble": (ensemble("good", "child"), ""),
+    "child": Kind(PLAIN, GOOD),
+    "ensemble": Kind(ensemble("good", "child"), ""),
     **{
-        f"{how}_as_step_{place}": (
+        f"{how}_as_step_{place}": Kind(
             ensemble(
                 *(
                     how if step == place else ("good", "child")[step > 0]
@@ -201,50 +219,61 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
         for how in ("raises", "answers_internal")
         for place in range(3)
     },
-    "ensemble_of_ensemble": (ensemble("ensemble", "child"), ""),
-    "ensemble_of_failing_ensemble": (ensemble("good", "raises_as_step_1"), ""),
-    "ensemble_of_queue": (ensemble("good", "queue_rejects"), ""),
-    # Models that call others by themselves.
-    "calls": (PLAIN, answering(CALLS, "return doubled(request)")),
-    "calls_twice": (PLAIN, answering(CALLS, CALLS, "return doubled(request)")),
-    "calls_async": (PLAIN, _ASYNC),
-    "calls_and_fails": (PLAIN, answering(CALLS, "return refusal('after the call')")),
-    "calls_and_raises": (PLAIN, answering(CALLS, "raise ValueError('after')")),
-    "calls_one_that_fails": (
+    "ensemble_of_ensemble": Kind(ensemble("ensemble", "child"), ""),
+    "ensemble_of_failing_ensemble": Kind(ensemble("good", "raises_as_step_1"), ""),
+    "ensemble_of_queue": Kind(ensemble("good", "queue_rejects"), ""),
+    # Models that call others by themselves. Only these reach `called`, always.
+    "called": Kind(PLAIN, GOOD),
+    "calls": Kind(PLAIN, answering(CALLS, "return doubled(request)"), CALLED),
+    "calls_twice": Kind(
+        PLAIN, answering(CALLS, CALLS, "return doubled(request)"), TWICE
+    ),
+    "calls_async": Kind(PLAIN, _ASYNC, TWICE),
+    "calls_and_fails": Kind(PLAIN, answering(CALLS, "return refusal('after')"), CALLED),
+    "calls_and_raises": Kind(
+        PLAIN, answering(CALLS, "raise ValueError('after')"), CALLED
+    ),
+    "calls_one_that_fails": Kind(
         PLAIN,
         answering('call("raises", request).exec()', "return doubled(request)"),
+        {"raises": 1},
     ),
-    "calls_one_that_calls": (
+    "calls_one_that_calls": Kind(
         PLAIN,
         answering('call("calls", request).exec()', "return doubled(request)"),
+        {"calls": 1},
     ),
-    "calls_an_ensemble": (
+    "calls_an_ensemble": Kind(
         PLAIN,
         answering('call("ensemble", request).exec()', "return doubled(request)"),
+        {"ensemble": 1},
     ),
-    "calls_as_step": (ensemble("good", "calls"), ""),
-    "decoupled_calls": (
+    "calls_as_step": Kind(ensemble("good", "calls"), ""),
+    "decoupled_calls": Kind(
         config(DECOUPLED),
         streaming(CALLS, "sender.send(doubled(request))"),
+        CALLED,
     ),
     # Response caches.
-    "cached": (config(CACHED), GOOD),
-    "cached_fails": (config(CACHED), ANSWERS),
-    "cached_few_values": (config(CACHED, datatype="TYPE_BOOL"), GOOD),
-    "cached_ensemble": (ensemble("good", "child", more=CACHED), ""),
-    "ensemble_of_cached": (ensemble("good", "cached"), ""),
-    "cached_calls": (
+    "cached": Kind(config(CACHED), GOOD),
+    "cached_fails": Kind(config(CACHED), ANSWERS),
+    "cached_few_values": Kind(config(CACHED, datatype="TYPE_BOOL"), GOOD),
+    "cached_ensemble": Kind(ensemble("good", "child", more=CACHED), ""),
+    "ensemble_of_cached": Kind(ensemble("good", "cached"), ""),
+    "cached_calls": Kind(
         config(CACHED, datatype="TYPE_FP32"),
-        answering(CALLS, "return doubled(request)"),
+        answering('call("child", request).exec()', "return doubled(request)"),
+        {"child": 1},
     ),
-    "calls_cached": (
+    "calls_cached": Kind(
         PLAIN,
         answering('call("cached", request).exec()', "return doubled(request)"),
+        {"cached": 1},
     ),
 }
 
 
 def write_kinds(repository: Path) -> None:
     """Write the models of all kinds into an empty model repository."""
-    for name, (text, code) in KINDS.items():
-        write_model(repository, name, text, code)
+    for name, kind in KINDS.items():
+        write_model(repository, name, kind.config, kind.code)

@@ -8,6 +8,7 @@ from traced_tritons import FEW, Sender, records, requests, traces_config
 pytestmark = pytest.mark.triton
 
 OURS = "tritonwatch-probe"
+PROBES = 6
 PHASES = "triton_request_phase_duration_seconds_count"
 
 
@@ -45,3 +46,19 @@ def test_calls_of_our_requests_are_left_out_of_files(
     config = traces_config(settings, triton, 0, otlp=None, files={"path": str(path)})
     config["probes"] = []
     assert_calls_of_ours_are_left_out(start_sidecar(config), triton)
+
+
+def test_probes_leave_every_latency_of_production_empty(
+    spans_server, settings, start_sidecar
+):
+    triton, port = spans_server
+    sidecar = start_sidecar(traces_config(settings, triton, port, otlp={}))
+    # Of five models, two of which send further requests or pass through others.
+    sidecar.wait(lambda page: records(page, "own") >= 5 * PROBES)
+    page = sidecar.settle(2)
+    for model in ("double", "second", "stream", "caller", "pipeline"):
+        assert page.sum("triton_own_requests_total", model=model) > 0
+        assert requests(page, model) == 0
+        assert not any(page.values(PHASES, model=model))
+        assert not page.values("triton_request_latency_seconds", model=model)
+    assert records(page, "request") == 0
