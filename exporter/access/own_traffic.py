@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 REQUEST_ID_PREFIX: Final = "tritonwatch-"
 """Prefix of the id of all our requests, by which traces and taps recognise them."""
-_BOOKING_SECONDS: Final = 0.1
+BOOKING_SECONDS: Final = 0.1
 """A model's backend answers first and reports to the statistics afterwards."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 """Longest wait of one of our requests."""
@@ -178,20 +178,20 @@ class OwnTraffic:
             return dict(self._counts)
 
     @contextlib.contextmanager
-    def paused(self, most_seconds: float) -> Generator[None]:
+    def paused(self, most_seconds: float) -> Generator[dict[ModelKey, OwnCounts]]:
         """Hold our requests back while the body runs, once none is in flight.
 
-        Those under way are waited for during `most_seconds`, and until Triton has
-        booked them; the body runs in any case.
+        Those under way are waited for during `most_seconds`; the body runs in any case.
+        It gets the ledger of the requests that Triton had time to book.
         """
-        until = time.monotonic() + most_seconds
         with self._lock:
             self._pauses += 1
             self._lock.wait_for(self._is_idle, most_seconds)
-            booked = self._last_ended + _BOOKING_SECONDS
+            settled = dict(self._counts)
+            booked = self._last_ended + BOOKING_SECONDS
         try:
-            time.sleep(max(0.0, min(booked, until) - time.monotonic()))
-            yield
+            time.sleep(max(0.0, booked - time.monotonic()))
+            yield settled
         finally:
             with self._lock:
                 self._pauses -= 1

@@ -117,18 +117,17 @@ class StatisticsCollector:
         """
         if self._has_all_bases():
             with contextlib.suppress(_AnotherServerError):
-                return self._collected()
-        with self._access.own.paused(_MOST_PAUSE_SECONDS):
-            return self._collected()
+                return self._collected(self._access.own.snapshot())
+        with self._access.own.paused(_MOST_PAUSE_SECONDS) as settled:
+            return self._collected(settled)
 
     def _has_all_bases(self) -> bool:
         return self._started and not any(
             known.base_reads_left for known in self._known.values()
         )
 
-    def _collected(self) -> list[AnySample]:
-        # Snapshot our finished requests first: the next read of statistics includes them.
-        ours_before = self._access.own.snapshot()
+    def _collected(self, ours_before: dict[ModelKey, OwnCounts]) -> list[AnySample]:
+        # Our requests that had finished before: the next read of statistics includes them.
         samples: list[AnySample] = []
         server = self._server.process()
         try:

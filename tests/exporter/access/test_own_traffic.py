@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from exporter import errors
 from exporter.access.inventory import Inventory
 from exporter.access.own_tokens import OwnTokens
 from exporter.access.own_traffic import (
+    BOOKING_SECONDS,
     REQUEST_ID_PREFIX,
     Booking,
     OwnCounts,
@@ -235,6 +237,18 @@ def test_a_pause_waits_for_requests_under_way_and_holds_back_new_ones():
         order.append("pause ended")
     threads[1].join()
     assert order == ["first ended", "pause ended", "second began"]
+
+
+def test_a_pause_gives_triton_time_to_book_though_one_request_does_not_end():
+    ledger = OwnTraffic(run_id="run")
+    with ledger.request([(STEP, 1)]):
+        with ledger.request([(KEY, 1)]):
+            pass
+        ended = time.monotonic()
+        with ledger.paused(0.0) as settled:
+            assert time.monotonic() >= ended + BOOKING_SECONDS
+        assert settled[KEY] == OwnCounts(ok=1, done=ONE)
+        assert settled[STEP] == OwnCounts(in_flight=ONE)
 
 
 def test_neither_a_pause_nor_a_request_waits_for_ever():
