@@ -92,8 +92,12 @@ def sidecar(server, settings, sidecar_process, tmp_path_factory):
     np.savez(folder / "golden.npz", **{"x": x, "expected:y": 2 * x})
     config["probes"].append(
         {
-            **{"kind": "golden", "interval_seconds": 2.0, "busy_share": 0.5},
-            **{"timeout_seconds": 1.5, "linger_seconds": 0.5, "idle_busy_ratio": 1},
+            "kind": "golden",
+            "interval_seconds": 2.0,
+            "busy_share": 0.5,
+            "timeout_seconds": 1.5,
+            "linger_seconds": 0.5,
+            "idle_busy_ratio": 1,
             "models": {"include": list(GOLDEN)},
             "data": {"file": str(folder / "golden.npz")},
         }
