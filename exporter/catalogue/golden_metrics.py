@@ -62,8 +62,7 @@ GOLDEN_ROUNDS: Final = MetricSpec(
 GOLDEN_FAILING: Final = MetricSpec(
     "triton_golden_failing",
     "1 if a check fails, 0 if it passes: expected (answers are the recorded ones),"
-    " labels (accuracy is not below its baseline), repeat, permutation, batch,"
-    " distinct, corrupted. Absent if unknown.",
+    " labels (accuracy is not below its baseline). Absent if unknown.",
     (*_SET, "check"),
 )
 GOLDEN_USABLE: Final = MetricSpec(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import accesses
+import numpy as np
 import pytest
 from fake_triton import (
     EmptyTensor,
@@ -33,6 +34,7 @@ from exporter.config.collector_union import AnyCollector
 from exporter.config.probe_union import AnyProbe
 from exporter.errors import PartialResultError, TritonError
 from exporter.features.energy.sources import AnySource
+from exporter.own_requests.payload import make_payload
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from loadtests.profiles import AnyProfile
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parents[1]
 COLLECTORS = get_args(get_args(AnyCollector)[0])
 PROBES = get_args(get_args(AnyProbe)[0])
-# What a kind cannot be without.
-LEAST = {"golden": {"metamorphic": ["repeat"]}}
 
 
 def kinds_in(packages, base) -> set[type]:
@@ -146,7 +146,7 @@ def test_a_collector_ends_with_samples_or_a_triton_error(
     ids=["honest", "dead", "dead stub", "garbage", "empty", "hung"],
 )
 def test_a_probe_gives_a_verdict_with_its_reason(
-    settings, lie, outcomes, version
+    settings, lie, outcomes, version, tmp_path
 ) -> None:
     with FakeTriton([FakeModel("m")], version=version) as fake:
         access = access_to(fake)
@@ -158,8 +158,12 @@ def test_a_probe_gives_a_verdict_with_its_reason(
             fake.kill_stub("m")
         elif lie is not None:
             fake.on("infer").reply(lie)
-        least = LEAST.get(settings.model_fields["kind"].default, {})
-        chosen = settings(timeout_seconds=0.5, linger_seconds=0.2, **least)
+        needed = {}
+        if "data" in settings.model_fields:
+            inputs = make_payload(spec, {}, np.random.default_rng(0)).inputs
+            np.savez(tmp_path / "set.npz", **inputs)
+            needed["data"] = {"file": tmp_path / "set.npz"}
+        chosen = settings(timeout_seconds=0.5, linger_seconds=0.2, **needed)
         probe = chosen.build(access)
         targets = probe.targets(access.board.current)
         assert targets

@@ -137,13 +137,6 @@ def test_numbers_of_a_stream_are_compared_one_after_the_other(access, recorded) 
     assert sorted(v.outcome for v in probing.round()) == ["bad_output", "ok"]
 
 
-def test_the_same_words_asked_twice_pass_and_other_words_do_not(access, fault) -> None:
-    inputs = {"text": {"values": [TEXT]}}
-    probing = Probing(access, "speaker", metamorphic=["repeat"], inputs=inputs)
-    assert probing.attempt().outcome == "ok"
-    assert probing.failing() == set()
-
-
 @pytest.mark.parametrize(("score", "shown"), [("nan", "NaN"), ("inf", "Inf")])
 def test_every_response_of_a_stream_is_checked(access, fault, score, shown) -> None:
     assert synthetic(access).outcome == "ok"

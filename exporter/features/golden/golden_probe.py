@@ -41,10 +41,9 @@ class GoldenProbe:
         self._reading = threading.Lock()
         self._states: dict[ModelKey, ModelState] = {}
         self._baselines: dict[str, float] = {}
-        self._set: GoldenSet | None = None
+        self._found: GoldenSet | GoldenDataError | None = None
         self._stamp: tuple[int, int, int] | None = None
         self._looked_at = -_CHECK_FILE_SECONDS
-        self._problem: GoldenDataError | None = None
         self._told: dict[ModelKey, str] = {}
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
@@ -66,7 +65,7 @@ class GoldenProbe:
         ]
 
     def attempt(self, target: Target) -> Verdict | None:
-        """Send the next few samples, or run a check; None where the budget is used up."""
+        """Send the next few samples; None where the budget is used up."""
         spec = self._access.board.current.models.get(target.key)
         if spec is None:
             return Verdict(
@@ -105,29 +104,21 @@ class GoldenProbe:
             self._states[target.key] = made
         return made
 
-    def _golden(self) -> GoldenSet | None:
+    def _golden(self) -> GoldenSet:
         """The set as the file has it now; read again when the file changed."""
         wanted = self._settings.data
-        if wanted is None:
-            return None
         with self._reading:
             now = self._access.clock()
             if now - self._looked_at >= _CHECK_FILE_SECONDS:
                 self._looked_at = now
                 found = golden_data.stamp(wanted.file)
                 if found != self._stamp or found is None:
-                    self._read(wanted)
-                    self._stamp = found
-            if self._problem is not None:
-                raise self._problem
-            return self._set
-
-    def _read(self, wanted: GoldenData) -> None:
-        try:
-            self._set, self._problem = golden_data.read(wanted), None
-        except GoldenDataError as error:
-            # Answers are not judged by what the file said once.
-            self._set, self._problem = None, error
+                    self._found, self._stamp = _read(wanted), found
+            if self._found is None:
+                self._found = _read(wanted)
+            if isinstance(self._found, GoldenDataError):
+                raise self._found
+            return self._found
 
     def _tell(self, key: ModelKey, error: GoldenDataError) -> None:
         """Log the error once; the model then has no golden samples."""
@@ -144,3 +135,11 @@ class GoldenProbe:
                 field=error.field,
                 reason=str(error),
             )
+
+
+def _read(wanted: GoldenData) -> GoldenSet | GoldenDataError:
+    """Return the set, or why it cannot be used; never what the file held before."""
+    try:
+        return golden_data.read(wanted)
+    except GoldenDataError as error:
+        return error

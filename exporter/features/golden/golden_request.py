@@ -92,11 +92,9 @@ class Asker:
         self,
         inputs: Mapping[str, Array],
         datatypes: Mapping[str, str],
-        *,
-        vary: bool = True,
     ) -> Answer:
         """Send one request; raises nothing of the server's making."""
-        if vary and self._ignored is not None:
+        if self._ignored is not None:
             drawn = self._drawn(self._ignored, inputs)
             inputs = {**inputs, **drawn[0]}
             datatypes = {**datatypes, **drawn[1]}

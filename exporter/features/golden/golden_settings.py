@@ -1,4 +1,4 @@
-"""Settings of golden probes: held-out data sent in rounds, and checks without data."""
+"""Settings of golden probes: held-out data sent in rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from exporter.access.probe_base import ProbeSettings, Transport
-from exporter.own_requests.payload import InputSettings, Scalar
+from exporter.own_requests.payload import Scalar
 from exporter.settings import Settings
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from exporter.features.golden.golden_formats import Format
     from exporter.features.golden.golden_probe import GoldenProbe
 
-Metamorphic = Literal["repeat", "permutation", "batch", "distinct"]
-Corruption = Literal["missing", "nan", "out_of_range", "shape", "dtype"]
 _FORMATS: Final[dict[str, Format]] = {
     ".npz": "npz",
     ".csv": "csv",
@@ -87,12 +85,12 @@ class GoldenData(Settings):
 
 
 class GoldenSettings(ProbeSettings):
-    """Held-out data and checks of behaviour, a few samples at a time within a budget."""
+    """Held-out data, a few samples at a time within a budget."""
 
     kind: Literal["golden"] = "golden"
     decides_serving: ClassVar[bool] = False
-    data: GoldenData | None = Field(default=None)
-    """The golden data; without them only the checks below run, on made-up inputs."""
+    data: GoldenData
+    """The golden data."""
     protocol: Transport = Field(default="grpc")
     """Decoupled models answer over gRPC only."""
     samples_per_request: int = Field(default=8, ge=1, le=1024)
@@ -114,35 +112,17 @@ class GoldenSettings(ProbeSettings):
     samples_per_false_alarm: float = Field(default=100_000, ge=100, le=1e8)
     """Mean number of samples between false alarms of an accuracy loss. Where no limit
     gives that it is less: triton_golden_in_control_samples."""
-    metamorphic: frozenset[Metamorphic] = Field(default=frozenset())
-    """repeat: the same input twice gives the same answer (deterministic models only);
-    permutation: permuting a batch permutes the answers; batch: a batch answers what its
-    rows do alone; distinct: other inputs are not all answered the same to the last bit
-    (models whose outputs are floats and do not saturate). Once a round each."""
-    corrupted: frozenset[Corruption] = Field(default=frozenset())
-    """Inputs that are wrong on purpose, once a round each; the answer must be a clean
-    error or a sane value. They count as failures in Triton's own metrics."""
-    inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """Content of made-up inputs, by input name, where there are no data."""
     ignored_input: str | None = Field(default=None)
     """An input that no answer depends on; it is drawn anew each time, so that a response
     cache never answers for the model.
     """
     seed: int = Field(default=0, ge=0)
-    """Seed of the order of samples and of made-up inputs."""
-
-    @model_validator(mode="after")
-    def _asks_something(self) -> GoldenSettings:
-        if self.data is None and not self.metamorphic and not self.corrupted:
-            raise ValueError(
-                "found neither data nor metamorphic nor corrupted; give one"
-            )
-        return self
+    """Seed of the order of samples."""
 
     @property
     def dataset(self) -> str:
         """Value of the `dataset` label."""
-        return self.data.label_of_set if self.data else self.label
+        return self.data.label_of_set
 
     def build(self, access: Access) -> GoldenProbe:
         """The probe."""

@@ -9,9 +9,6 @@ import structlog
 
 from exporter import catalogue
 from exporter.access.calibration_board import Calibrated
-from exporter.features.golden import golden_behaviour
-from exporter.features.golden.golden_behaviour import ROWS, Tolerance
-from exporter.features.golden.golden_behaviour import Sample as Batch
 from exporter.features.golden.golden_budget import (
     WINDOW_SECONDS,
     Allowance,
@@ -30,27 +27,18 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Target, Verdict
-    from exporter.features.golden.golden_behaviour import Finding
     from exporter.features.golden.golden_data import GoldenSet
-    from exporter.features.golden.golden_settings import (
-        Corruption,
-        GoldenSettings,
-        Metamorphic,
-    )
+    from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.numerics.confidence_calibration import Calibration
     from exporter.numerics.normal import Bools, Ints
     from exporter.samples import AnySample
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.model import ModelSpec
 
 log = structlog.get_logger()
-
-Task = tuple[str, "Ints | str"]
-"""("rows", places), ("metamorphic", kind) or ("corrupted", kind)"""
 
 _SHOWN_CLASSES: Final = 100
 _SCORE_SECONDS: Final = 1.0
 _HEALED: Final = 0.5
-_TWO: Final = 2
 
 
 class ModelState:
@@ -62,7 +50,7 @@ class ModelState:
         access: Access,
         spec: ModelSpec,
         target: Target,
-        golden: GoldenSet | None,
+        golden: GoldenSet,
         baselines: dict[str, float],
         rng: np.random.Generator,
     ) -> None:
@@ -90,17 +78,10 @@ class ModelState:
                 settings.idle_busy_ratio,
             )
         )
-        self._prepared = (
-            prepare(golden, spec, settings.ignored_input) if golden else None
-        )
-        self._scoring = (
-            Scoring(self._prepared, settings.data, spec)
-            if self._prepared is not None and settings.data is not None
-            else None
-        )
-        self._tasks: deque[Task] = deque()
+        self._prepared = prepare(golden, spec, settings.ignored_input)
+        self._scoring = Scoring(self._prepared, settings.data, spec)
+        self._left: deque[Ints] = deque()
         self._outcomes: Counter[str] = Counter()
-        self._checks: dict[str, dict[str, bool]] = {}
         self._rounds = 0
         self._loss_level = 0
         self._loss_alarm = False
@@ -110,7 +91,7 @@ class ModelState:
         self._scores: Sequence[AnySample] = ()
         self._published: Sequence[AnySample] = ()
 
-    def fits(self, spec: ModelSpec, golden: GoldenSet | None) -> bool:
+    def fits(self, spec: ModelSpec, golden: GoldenSet) -> bool:
         """Return whether this is still the same model and the same file."""
         return spec == self._spec and golden is self._golden
 
@@ -134,55 +115,34 @@ class ModelState:
     # Asking.
 
     def attempt(self) -> Verdict | None:
-        """Run the next step of the round, if the budget allows it."""
-        if not self._tasks:
-            self._tasks.extend(self._round())
-        kind, what = self._tasks[0]
+        """Send the next rows of the round, if the budget allows it."""
+        if not self._left:
+            self._left.extend(self._round())
         now = self._access.clock()
         self._see_production()
-        if not self._budget.allows(now, 2 if kind == "metamorphic" else 1):
+        if not self._budget.allows(now):
             return None
-        self._tasks.popleft()
         requests, seconds = self._asker.requests, self._asker.seconds
-        verdict = self._do(kind, what)
+        verdict = self._ask_rows(self._left.popleft())
         done = self._access.clock()
         self._asked_at = done
         self._budget.asked(
             done, self._asker.requests - requests, self._asker.seconds - seconds
         )
-        if not self._tasks:
+        if not self._left:
             self._end_round()
         self._publish(done)
         return verdict
 
-    def _round(self) -> Iterator[Task]:
-        settings = self._settings
-        if self._prepared is not None:
-            order = self._rng.permutation(self._prepared.golden.rows)
-            most = self._spec.max_batch_size
-            size = min(settings.samples_per_request, most) if most else 1
-            for begin in range(0, len(order), size):
-                yield "rows", order[begin : begin + size]
-        for metamorphic in sorted(settings.metamorphic):
-            # Without a batch dimension there is nothing to permute or to take apart.
-            if metamorphic == "distinct" and self._rows_held() < _TWO:
-                continue
-            if metamorphic in {"repeat", "distinct"} or self._spec.max_batch_size > 1:
-                yield "metamorphic", metamorphic
-        for corruption in sorted(settings.corrupted):
-            yield "corrupted", corruption
-
-    def _do(self, kind: str, what: Ints | str) -> Verdict:
-        if not isinstance(what, str):
-            return self._ask_rows(what)
-        if kind == "metamorphic":
-            return self._check_metamorphic(what)  # type: ignore[arg-type]
-        return self._check_corrupted(what)  # type: ignore[arg-type]
+    def _round(self) -> Iterator[Ints]:
+        order = self._rng.permutation(self._prepared.golden.rows)
+        most = self._spec.max_batch_size
+        size = min(self._settings.samples_per_request, most) if most else 1
+        for begin in range(0, len(order), size):
+            yield order[begin : begin + size]
 
     def _ask_rows(self, places: Ints) -> Verdict:
         prepared, scoring = self._prepared, self._scoring
-        if prepared is None or scoring is None:
-            raise AssertionError("rows are asked only where there are data")
         answer = self._asker.ask(prepared.request(places), prepared.datatypes)
         if answer.cached:
             self._outcomes["cached"] += len(places)
@@ -205,72 +165,13 @@ class ModelState:
             self._watch_loss(judged.right)
         return answer.verdict(judged.fault)
 
-    def _check_metamorphic(self, kind: Metamorphic) -> Verdict:
-        data = self._settings.data
-        tolerance = Tolerance(
-            data.tolerance_relative if data else 1e-3,
-            data.tolerance_absolute if data else 1e-5,
-        )
-        found = golden_behaviour.metamorphic(
-            kind, self._asker, *self._batches(), tolerance, self._rng
-        )
-        return self._noted(kind, kind, found)
-
-    def _check_corrupted(self, kind: Corruption) -> Verdict:
-        found = golden_behaviour.corrupted(kind, self._asker, self._batches()[0])
-        if found is None:
-            # Nothing of this model can be so wrong; the next thing is asked instead.
-            return self._asker.ask(*self._one()).verdict()
-        return self._noted("corrupted", kind, found)
-
-    def _noted(self, check: str, kind: str, found: Finding) -> Verdict:
-        if found.passed is not None:
-            before = self._checks.setdefault(check, {}).get(kind)
-            self._checks[check][kind] = found.passed
-            if before is not False and not found.passed:
-                log.warning(
-                    "golden_check_failed",
-                    model=self._spec.name,
-                    version=self._spec.version,
-                    check=check,
-                    kind=kind,
-                    reason=found.verdict.detail,
-                )
-        return found.verdict
-
-    def _one(self) -> tuple[dict[str, Array], dict[str, str]]:
-        batch, _ = self._batches()
-        return dict(batch.inputs), dict(batch.datatypes)
-
-    def _rows_held(self) -> int:
-        return self._prepared.golden.rows if self._prepared else _TWO
-
-    def _batches(self) -> tuple[Batch, Batch]:
-        """A few rows to check with, twice others: of the set, or made up."""
-        batched = self._spec.max_batch_size > 1
-        rows = min(ROWS, self._spec.max_batch_size) if batched else 1
-        if self._prepared is not None:
-            held = self._prepared.golden.rows
-            places = self._rng.permutation(held)[: 2 * rows]
-            parts = places[:rows], places[rows:] if held > rows else places[-rows:]
-            one, other = (
-                Batch(self._prepared.request(part), self._prepared.datatypes)
-                for part in parts
-            )
-            return one, other
-        one, other = (
-            golden_behaviour.made_up(self._spec, self._settings.inputs, rows, self._rng)
-            for _ in range(2)
-        )
-        return one, other
-
     # Judging over time.
 
     def _baseline(self) -> float | None:
         given = self._settings.baseline_accuracy
         if given is not None:
             return given
-        if self._golden is not None and self._golden.accuracy is not None:
+        if self._golden.accuracy is not None:
             return self._golden.accuracy
         return self._baselines.get(self._spec.name)
 
@@ -294,7 +195,7 @@ class ModelState:
     def _end_round(self) -> None:
         self._rounds += 1
         scoring = self._scoring
-        if scoring is None or scoring.right is None or not scoring.answered.any():
+        if scoring.right is None or not scoring.answered.any():
             return
         accuracy = float(scoring.right[scoring.answered].mean())
         if self._baseline() is None and scoring.answered.all():
@@ -326,8 +227,8 @@ class ModelState:
 
     def _publish(self, now: float) -> None:
         # An area under a curve of a hundred thousand samples is not for every answer.
-        due = now - self._scored_at >= _SCORE_SECONDS or not self._tasks
-        if self._scoring is not None and due:
+        due = now - self._scored_at >= _SCORE_SECONDS or not self._left
+        if due:
             self._scored_at = now
             self._scores = tuple(self._scored(self._scoring))
         self._published = (*self._scores, *self._counted(now))
@@ -362,30 +263,23 @@ class ModelState:
 
     def _counted(self, now: float) -> Iterator[AnySample]:
         labels = self._labels
-        if self._golden is not None:
-            for outcome in OUTCOMES:
-                yield Sample(
-                    catalogue.GOLDEN_SAMPLES,
-                    self._outcomes[outcome],
-                    (*labels, outcome),
-                )
-            yield Sample(catalogue.GOLDEN_USABLE, 1, labels)
-            yield Sample(catalogue.GOLDEN_INFO, 1, (*labels, self._golden.sha256))
+        for outcome in OUTCOMES:
+            counted = (*labels, outcome)
+            yield Sample(catalogue.GOLDEN_SAMPLES, self._outcomes[outcome], counted)
+        yield Sample(catalogue.GOLDEN_USABLE, 1, labels)
+        yield Sample(catalogue.GOLDEN_INFO, 1, (*labels, self._golden.sha256))
         yield Sample(catalogue.GOLDEN_ROUNDS, self._rounds, labels)
         baseline = self._baseline()
         scoring = self._scoring
-        if scoring is not None and scoring.right is not None and baseline is not None:
+        if scoring.right is not None and baseline is not None:
             yield Sample(catalogue.GOLDEN_BASELINE, baseline, (*labels, "accuracy"))
             held = loss_chart(self._settings, baseline).arl
             yield Sample(catalogue.GOLDEN_RUN_LENGTH, held, labels)
             failing = (*labels, "labels")
             yield Sample(catalogue.GOLDEN_FAILING, self._loss_alarm, failing)
-        if scoring is not None and scoring.prepared.expected and scoring.answered.any():
+        if scoring.prepared.expected and scoring.answered.any():
             wrong = not scoring.matched[scoring.answered].all()
             yield Sample(catalogue.GOLDEN_FAILING, wrong, (*labels, "expected"))
-        for check, kinds in self._checks.items():
-            failed = not all(kinds.values())
-            yield Sample(catalogue.GOLDEN_FAILING, failed, (*labels, check))
         yield from self._budget_used(now)
 
     def _budget_used(self, now: float) -> Iterator[AnySample]:

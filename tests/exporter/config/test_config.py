@@ -329,7 +329,7 @@ def test_other_brackets_around_an_address_to_listen_on_are_refused(text):
     assert 'like "::1" or "[::1]"' in str(caught.value)
 
 
-GOLDEN = "{kind: golden, name: g, metamorphic: [repeat]}"
+GOLDEN = "{kind: golden, name: g, data: {file: set.npz}}"
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ GOLDEN = "{kind: golden, name: g, metamorphic: [repeat]}"
         (f"probes: [{GOLDEN}, {{kind: synthetic}}]", ["g", "synthetic"]),
         (f"probes: [{GOLDEN}, {{kind: synthetic, enabled: false}}]", ["g"]),
         (
-            "probes: [{kind: golden, metamorphic: [repeat], enabled: false}]",
+            "probes: [{kind: golden, data: {file: set.npz}, enabled: false}]",
             ["synthetic"],
         ),
         ("probes: []", []),
@@ -355,7 +355,7 @@ def test_probes_add_up_and_the_default_one_stays_unless_turned_off(text, wanted)
 def test_a_probe_cannot_take_the_name_of_the_default_one():
     with pytest.raises(ConfigError, match="two probes called 'synthetic'"):
         parse(
-            b"probes: [{kind: golden, name: synthetic, metamorphic: [repeat]}]",
+            b"probes: [{kind: golden, name: synthetic, data: {file: set.npz}}]",
             "a.yaml",
             {},
         )

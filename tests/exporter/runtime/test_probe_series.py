@@ -76,7 +76,7 @@ def test_a_probe_of_answers_says_nothing_of_whether_a_model_serves():
     async def script(scene):
         await asyncio.sleep(12)
         assert scene.runner.serving(scene.loop.now) == {("a", "1"): True}
-        golden = GoldenSettings(metamorphic=["repeat"], interval_seconds=10)
+        golden = GoldenSettings(data={"file": "set.npz"}, interval_seconds=10)
         scene.runner.settings = golden
         assert scene.runner.serving(scene.loop.now) == {}
 
@@ -107,7 +107,7 @@ def test_a_late_answer_is_told_at_its_timeout_and_counted_when_it_is_known():
 
 def test_a_probe_of_several_requests_is_late_only_by_its_own_word():
     async def script(scene):
-        golden = GoldenSettings(metamorphic=["repeat"], interval_seconds=10)
+        golden = GoldenSettings(data={"file": "set.npz"}, interval_seconds=10)
         scene.runner.settings = golden
         scene.probe.slow["m"] = golden.timeout_seconds + 1.0
         await asyncio.sleep(golden.timeout_seconds + 0.5)

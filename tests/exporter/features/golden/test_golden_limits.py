@@ -30,7 +30,7 @@ def asked(budget, *, seconds, per_second=0.0, busy=0.0, cost=0.001, tries=20.0):
         now = 1000.0 + step / tries
         if step % int(tries) == 0:
             budget.saw(now, per_second * (now - 1000), busy * (now - 1000))
-        if budget.allows(now, 1):
+        if budget.allows(now):
             budget.asked(now, 1, cost)
             through += 1
     return through, budget.spent(now)
