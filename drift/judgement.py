@@ -16,9 +16,6 @@ from drift.grid import ABOVE
 from drift.projection import EVENTS
 from drift.statistics import (
     AnyStatistic,
-    ChiSquare,
-    CramerVonMises,
-    Hellinger,
     JensenShannon,
     KolmogorovSmirnov,
     Psi,
@@ -40,9 +37,6 @@ STATISTICS: Final[tuple[AnyStatistic, ...]] = (
     JensenShannon(),
     KolmogorovSmirnov(),
     Wasserstein(),
-    Hellinger(),
-    CramerVonMises(),
-    ChiSquare(),
 )
 FALSE_ALARMS: Final = 0.01
 MIN_ROWS: Final = 30

@@ -19,9 +19,6 @@ STATISTICS: Final = {
     "jensen_shannon": "Jensen-Shannon",
     "kolmogorov_smirnov": "Kolmogorov-Smirnov",
     "wasserstein": "Wasserstein-1 / sd",
-    "hellinger": "Hellinger",
-    "cramer_von_mises": "Cramér-von Mises",
-    "chi_square": "Chi-square",
 }
 _CHANNELS: Final = {
     "location": "its values lie elsewhere",

@@ -24,7 +24,6 @@ EVERY = (
     statistics.Psi(),
     statistics.KolmogorovSmirnov(),
     statistics.Wasserstein(),
-    statistics.CramerVonMises(),
 )
 
 

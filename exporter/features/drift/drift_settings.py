@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 Side = Literal["inputs", "outputs"]
 StatisticName = Literal[
-    "chi_square",
-    "cramer_von_mises",
-    "hellinger",
     "jensen_shannon",
     "kolmogorov_smirnov",
     "psi",
