@@ -23,8 +23,7 @@ EXIT_CODES: Final[dict[Outcome, int]] = {"passed": 0, "failed": 1, "undecided": 
 MEASURED: Final[frozenset[Metric]] = frozenset({"energy", "memory"})
 """Metrics that are reported where they are measured, and fail no gate elsewhere."""
 _ABSENT: Final = {
-    "energy": "not measured here; name a sidecar's page with --metrics, or see "
-    "`tritonwatch load pair`",
+    "energy": "not measured here; see `tritonwatch load pair`",
     "memory": "not told by Triton; see `tritonwatch coldstart --pid`",
 }
 
@@ -39,8 +38,6 @@ class Report:
     seconds: float
     inputs_sha256: str | None
     server: str
-    energy_problem: str | None = None
-    """Of a sidecar's page that was named; None where none was."""
 
     @property
     def outcome(self) -> Outcome:
@@ -55,12 +52,7 @@ class Report:
     @property
     def waited(self) -> list[Metric]:
         """Return the metrics that must be known: all but those that may be unmeasured."""
-        return [
-            metric
-            for metric in self.settings.wanted
-            if metric not in MEASURED
-            or (metric == "energy" and self.energy_problem is not None)
-        ]
+        return [metric for metric in self.settings.wanted if metric not in MEASURED]
 
     @property
     def held_back(self) -> str:
@@ -91,7 +83,7 @@ class Report:
                 "metrics": [shown(finding) for finding in self.findings],
                 "outcome": self.outcome,
                 "not_measured": self._absent(),
-                "why_not_measured": {m: self._why_absent(m) for m in self._absent()},
+                "why_not_measured": {m: _why_absent(m) for m in self._absent()},
                 "seconds": round(self.seconds, 3),
                 "seed": self.settings.seed,
                 "inputs_sha256": self.inputs_sha256,
@@ -122,9 +114,7 @@ class Report:
             ),
         ]
         lines += [_line(finding) for finding in self.findings]
-        lines += [
-            f"{metric:<17} {self._why_absent(metric)}" for metric in self._absent()
-        ]
+        lines += [f"{metric:<17} {_why_absent(metric)}" for metric in self._absent()]
         lines.append(
             f"The intervals hold at all looks together with probability "
             f"{1 - settings.alpha:.0%}; 0 is no difference. Effective pairs: as many "
@@ -133,14 +123,13 @@ class Report:
         lines += [_speed_up(f) for f in self.findings if f.metric == "latency_mean"]
         return "\n".join(line for line in lines if line) + "\n"
 
-    def _why_absent(self, metric: str) -> str:
-        if metric == "energy" and self.energy_problem:
-            return self.energy_problem
-        return _ABSENT.get(metric, "not known yet")
-
     def _absent(self) -> list[str]:
         found = {finding.metric for finding in self.findings}
         return [metric for metric in self.settings.wanted if metric not in found]
+
+
+def _why_absent(metric: str) -> str:
+    return _ABSENT.get(metric, "not known yet")
 
 
 def _line(finding: Finding) -> str:

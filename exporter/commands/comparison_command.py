@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from exporter.app import Sidecar
 from exporter.commands.compare_report import Report
-from exporter.commands.watched_energy import LOOK_SECONDS, WatchedEnergy
 from exporter.config import configuration, logs
 from exporter.errors import ConfigError, GoldenDataError
 from exporter.features.comparison.comparison_collector import (
@@ -17,7 +16,6 @@ from exporter.features.comparison.comparison_collector import (
 )
 from exporter.features.comparison.comparison_inputs import GoldenInputs
 from exporter.features.comparison.comparison_settings import ComparisonSettings
-from exporter.features.comparison.comparison_verdicts import Finding
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.features.statistics.statistics_collector import StatisticsSettings
 
@@ -102,11 +100,8 @@ def run(
     settings: ComparisonSettings,
     duration_seconds: float,
     progress: Callable[[str], None],
-    metrics_url: str | None = None,
 ) -> Report:
     """Compare until everything is decided, or until the time is over.
-
-    `metrics_url` is the page of a sidecar that tells the energy of both.
 
     Raises:
         ConfigError: the configuration cannot be used, the server or a model is not
@@ -114,11 +109,7 @@ def run(
     """
     config = _config(configuration.load(config_file), settings)
     logs.configure(configuration.LogSettings(level="error"))
-    energy = None
-    if metrics_url is not None:
-        alpha = settings.alpha / len(settings.wanted)
-        energy = WatchedEnergy(metrics_url, alpha)
-    return asyncio.run(_compare(config, settings, duration_seconds, progress, energy))
+    return asyncio.run(_compare(config, settings, duration_seconds, progress))
 
 
 async def _compare(
@@ -126,17 +117,15 @@ async def _compare(
     settings: ComparisonSettings,
     duration_seconds: float,
     progress: Callable[[str], None],
-    energy: WatchedEnergy | None,
 ) -> Report:
     sidecar = Sidecar(config, seed=settings.seed)
     sidecar.start()
     started = told = time.monotonic()
-    looking = asyncio.create_task(_watch(sidecar, energy)) if energy else None
     try:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             now = time.monotonic()
-            report = _report(sidecar, settings, now - started, energy)
+            report = _report(sidecar, settings, now - started)
             if report is not None and (
                 _decided(report) or now - started > duration_seconds
             ):
@@ -150,29 +139,11 @@ async def _compare(
                     f"{report.outcome} so far{report.held_back}"
                 )
     finally:
-        if looking is not None:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
         await sidecar.stop()
 
 
-async def _watch(sidecar: Sidecar, energy: WatchedEnergy) -> None:
-    """Poll the other sidecar's page while the comparison runs."""
-    try:
-        while True:
-            comparison = _comparison(sidecar)
-            if comparison is not None and comparison.keys is not None:
-                await asyncio.to_thread(energy.look, comparison.keys)
-            await asyncio.sleep(LOOK_SECONDS)
-    finally:
-        energy.close()
-
-
 def _report(
-    sidecar: Sidecar,
-    settings: ComparisonSettings,
-    seconds: float,
-    energy: WatchedEnergy | None,
+    sidecar: Sidecar, settings: ComparisonSettings, seconds: float
 ) -> Report | None:
     """Return the report; None before the comparison has started."""
     comparison = _comparison(sidecar)
@@ -180,20 +151,13 @@ def _report(
         return None
     golden = getattr(comparison.source, "golden", None)
     info = sidecar.access.board.current.info
-    watched = None if energy is None else energy.interval
-    findings = comparison.findings
-    if watched is not None and "energy" in settings.wanted:
-        others = tuple(f for f in findings if f.metric != "energy")
-        found = Finding("energy", watched, settings.margins.of("energy"))
-        findings = (*others, found)
     return Report(
         settings,
         comparison.document(),
-        findings,
+        comparison.findings,
         seconds,
         None if golden is None else golden.sha256,
         "unknown" if info is None else info.version,
-        None if energy is None else energy.problem,
     )
 
 

@@ -52,14 +52,6 @@ def add(commands: Subparsers) -> None:
         metavar="FILE",
         help="golden data: inputs, and `label` for accuracy (default: made-up inputs)",
     )
-    parser.add_argument(
-        "--metrics",
-        dest="metrics_url",
-        metavar="URL",
-        help="/metrics of a sidecar that watches the server, like "
-        "http://localhost:8003/metrics; it supplies the energy of an inference, after 50 "
-        "windows of its `power:` (250 s by default)",
-    )
     _add_statistics(parser)
     parser.add_argument(
         "--gate", action="store_true", help="exit with the verdict: 0, 1 or 3"
@@ -154,7 +146,6 @@ def _run(options: argparse.Namespace) -> int:
         settings,
         options.duration,
         lambda line: print(f"compare: {line}", file=sys.stderr, flush=True),
-        options.metrics_url,
     )
     sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
     return compare_report.EXIT_CODES[report.outcome] if options.gate else 0
@@ -194,7 +185,7 @@ def _settings(options: argparse.Namespace) -> ComparisonSettings:
     if precision and not metrics:
         every = comparison_command.PRECISION
         metrics = every if options.data else every[1:]
-    settings = comparison_command.settings_of(
+    return comparison_command.settings_of(
         champion,
         challenger,
         data=options.data,
@@ -208,7 +199,3 @@ def _settings(options: argparse.Namespace) -> ComparisonSettings:
         },
         seed=options.seed,
     )
-    if options.metrics_url and "energy" not in settings.wanted:
-        named = (*settings.wanted, "energy")
-        settings = settings.model_copy(update={"metrics": named})
-    return settings

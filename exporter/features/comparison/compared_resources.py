@@ -18,7 +18,7 @@ from exporter.features.comparison.confidence import (
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.features.comparison.comparison_settings import Metric
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ENERGY: Final = "triton_model_energy_joules_total"
 INFERENCES: Final = "triton_inferences_total"
 ENERGY_ERROR: Final = "triton_model_energy_share_error_ratio"
-READ: Final = frozenset({ENERGY, INFERENCES, ENERGY_ERROR})
+_READ: Final = frozenset({ENERGY, INFERENCES, ENERGY_ERROR})
 """Metrics that a comparison of energy reads."""
 _MOST_WINDOWS: Final = 5_000
 _TIMEOUT_SECONDS: Final = 2.0
@@ -67,18 +67,10 @@ class Resources:
         """Record the samples that are exposed now."""
         found: dict[str, dict[ModelKey, float]] = defaultdict(dict)
         for sample in exposed:
-            if sample.spec.name in READ and isinstance(sample, Sample):
+            if sample.spec.name in _READ and isinstance(sample, Sample):
                 values = found[sample.spec.name]
                 key = (sample.labels[0], sample.labels[1])
                 values[key] = values.get(key, 0.0) + sample.value
-        self.take(found, keys)
-
-    def take(
-        self,
-        found: Mapping[str, Mapping[ModelKey, float]],
-        keys: tuple[ModelKey, ModelKey],
-    ) -> None:
-        """Record the current values of the metrics of `READ`, by name and model."""
         energy, inferences = found.get(ENERGY, {}), found.get(INFERENCES, {})
         errors = found.get(ENERGY_ERROR, {})
         self._error = math.hypot(*(errors.get(key, 0.0) for key in keys))
@@ -88,11 +80,6 @@ class Resources:
         if set(keys) <= energy.keys() & inferences.keys():
             a, b = ((energy[key], inferences[key]) for key in keys)
             self._window((a, b))
-
-    @property
-    def windows(self) -> int:
-        """Number of windows in which both are known."""
-        return len(self._windows)
 
     def intervals(self, wanted: Sequence[Metric]) -> dict[Metric, Interval]:
         """Return the intervals of energy and memory; unknown ones are absent."""
