@@ -50,8 +50,6 @@ class AddressedTarget(Target):
     """host:port of its metrics page."""
     repository: str | None = Field(default=None)
     """Its model repository, where faults may change models."""
-    trace_folder: str | None = Field(default=None)
-    """Folder in which it writes trace files."""
     sidecar_url: str | None = Field(default=None)
     """URL of a sidecar that runs already, like "http://127.0.0.1:8003"."""
     peers: dict[str, str] = Field(default={}, max_length=10)
@@ -89,15 +87,10 @@ class AddressedTarget(Target):
             grpc=self.grpc,
             http=self.http,
             metrics=self.metrics,
-            repository=_folder(self.repository),
-            trace_folder=_folder(self.trace_folder),
+            repository=None if self.repository is None else Path(self.repository),
             sidecar_url=self.sidecar_url,
             peers=dict(self.peers),
         )
-
-
-def _folder(path: str | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 class ProcessTarget(AddressedTarget):
