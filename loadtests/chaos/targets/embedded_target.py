@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.targets.chaos_target import Surroundings
 
+
 class RestartSettings(Settings):
     """Restarts of the server, as by systemd or Kubernetes."""
 
