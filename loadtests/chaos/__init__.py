@@ -1,6 +1,6 @@
 """Chaos experiments: break a part on purpose, under load, and measure what a user saw.
 
-An experiment is a Chaos Toolkit experiment (steady-state hypothesis, method, rollbacks)
-with an extension block that says what is loaded meanwhile. Its faults are always undone:
+An experiment has Chaos Toolkit's keys (steady-state hypothesis, method, rollbacks)
+and an extension block that says what is loaded meanwhile. Its faults are always undone:
 by the runner, by a watchdog when the runner dies, and by `tritonwatch chaos undo`.
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from exporter.cli import Subparsers
 
 _RUN: Final = """\
-Run experiments: shipped ones by name, others by file, those of Chaos Toolkit included.
+Run experiments: shipped ones by name, others by file.
 Each sends load throughout, checks its steady-state hypothesis twice a second, and always
 reverts its faults. Exit status: 0 users were served again as promised; 1 a finding;
 2 wrong usage, or refused before anything was touched; 3 INVALID, with the reason."""
@@ -73,13 +73,7 @@ def _add_run(commands: Subparsers) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="only check the experiments, also by the rules of Chaos Toolkit",
-    )
-    parser.add_argument(
-        "--export",
-        type=Path,
-        metavar="DIR",
-        help="only write the experiments to a folder, as JSON for Chaos Toolkit",
+        help="only check the experiments",
     )
     parser.add_argument(
         "--repetitions",

@@ -1,4 +1,4 @@
-"""An experiment: a Chaos Toolkit experiment, and an extension that says what is loaded.
+"""An experiment: Chaos Toolkit's keys, and an extension that says what is loaded.
 
     version: 1.0.0
     title: The server is frozen for a second
@@ -11,8 +11,8 @@
         target: {kind: embedded, models: [digits_fp32]}
         load: {models: [{model: digits_fp32}], profile: {kind: poisson, requests_per_second: 100}}
 
-https://chaostoolkit.org/reference/api/experiment/ has the format; what is not ours of it
-is kept as it is, so that an experiment is exported as it was imported.
+https://chaostoolkit.org/reference/api/experiment/ has the format. Of its providers there are
+the functions of `loadtests.chaos.toolkit`; extensions of others are kept and not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from exporter.config import config_file, config_problems
 from exporter.errors import ConfigError
@@ -32,7 +32,6 @@ from loadtests.chaos import faults
 from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.recovery import RecoverySettings
 from loadtests.chaos.running.activities import (
-    TOOLKIT,
     Action,
     Hypothesis,
     Limit,
@@ -79,7 +78,7 @@ class Extension(Settings):
     """Our extension of an experiment, beside Chaos Toolkit's own keys."""
 
     name: str = Field(pattern=f"^{NAME}$")
-    target: AnyTarget | None = Field(default=None)
+    target: AnyTarget
     """The target of the faults; it has to be on the allow-list."""
     load: LoadSettings | None = Field(default=None)
     """Load on the target during the experiment."""
@@ -100,12 +99,6 @@ class Extension(Settings):
     repetitions: int = Field(default=1, ge=1, le=100)
     """Number of repetitions, each on a new target."""
 
-    @model_validator(mode="after")
-    def _load_has_target(self) -> Extension:
-        if self.load is not None and self.target is None:
-            raise ValueError("found a load and no target; say what is loaded")
-        return self
-
 
 AnyActivity = Annotated[Action | Probe, Field(discriminator="type")]
 
@@ -120,12 +113,20 @@ class Experiment(Settings):
     hypothesis: Hypothesis | None = Field(default=None, alias="steady-state-hypothesis")
     method: tuple[AnyActivity, ...] = Field(max_length=200)
     rollbacks: tuple[Action, ...] = Field(default=(), max_length=200)
-    extensions: tuple[Extension | None, ...] = Field(default=())
-    configuration: dict[str, Any] = Field(default={})
-    secrets: dict[str, Any] = Field(default={})
-    controls: tuple[dict[str, Any], ...] = Field(default=())
+    extensions: tuple[Extension | None, ...]
     contributions: dict[str, Any] = Field(default={})
     runtime: dict[str, Any] = Field(default={})
+
+    @field_validator("extensions")
+    @classmethod
+    def _has_ours(
+        cls, given: tuple[Extension | None, ...]
+    ) -> tuple[Extension | None, ...]:
+        if not any(given):
+            raise ValueError(
+                f"found no extension of the name {NAME}; want one with a target"
+            )
+        return given
 
     @model_validator(mode="after")
     def _within_radius(self) -> Experiment:
@@ -138,9 +139,8 @@ class Experiment(Settings):
 
     @property
     def extension(self) -> Extension:
-        """Our extension of the experiment; the defaults where it has none."""
-        found = [entry for entry in self.extensions if entry is not None]
-        return found[0] if found else Extension(name=NAME)
+        """Our extension of the experiment."""
+        return next(entry for entry in self.extensions if entry is not None)
 
     @property
     def method_seconds(self) -> float:
@@ -162,7 +162,7 @@ class Loaded:
     name: str
     """Name of the file, without its suffix."""
     document: Mapping[str, Any]
-    """The document that Chaos Toolkit reads."""
+    """The whole of the file, for the journal."""
     experiment: Experiment
     folder: Path = Path()
     """Folder of the files that the experiment names."""
@@ -193,7 +193,7 @@ def fault_of(activity: Action | Probe, where: str = "method") -> Fault | None:
         ValueError: it is invalid.
     """
     provider = activity.provider
-    if provider.module != TOOLKIT or provider.func != "inject":
+    if provider.func != "inject":
         return None
     return faults.parse(provider.arguments.get("fault"), where)
 

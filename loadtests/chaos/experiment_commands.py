@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from exporter.system import whole_file
 from loadtests.announce import announcers_among
 from loadtests.chaos import experiment
 from loadtests.chaos.faults.fault import FaultRefusedError
@@ -15,7 +13,6 @@ from loadtests.chaos.results import journal_file
 from loadtests.chaos.results.journal_file import Journal
 from loadtests.chaos.results.scorecard import scorecard
 from loadtests.chaos.running import runner
-from loadtests.chaos.running.foreign import validate, with_control
 from loadtests.chaos.running.runner import RunOptions
 from loadtests.chaos.soak import drawn, soak_document, soaked
 from loadtests.chaos.targets.chaos_target import require_allowed
@@ -25,7 +22,6 @@ from pages import page_text
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from loadtests.chaos.experiment import Loaded
     from loadtests.chaos.measuring.observations import Evidence
@@ -36,17 +32,13 @@ EXIT_FINDING: Final = 1
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run, check or export experiments."""
+    """Run experiments, or only check them."""
     chosen = [
         _changed(experiment.load(experiment.find(name)), options)
         for name in options.experiments
     ]
-    if options.export is not None:
-        _export(chosen, options.export)
-        return 0
     if options.check:
         for loaded in chosen:
-            validate(loaded.document)
             sys.stdout.write(f"{loaded.name}: ok\n")
         return 0
     return _run_all(chosen, options)
@@ -61,20 +53,11 @@ def _changed(loaded: Loaded, options: argparse.Namespace) -> Loaded:
     }
     if not over:
         return loaded
-    entries: list[dict[str, Any]] = list(loaded.document.get("extensions", ()))
-    ours = [entry for entry in entries if entry.get("name") == experiment.NAME]
-    others = [entry for entry in entries if entry.get("name") != experiment.NAME]
-    changed = {"name": experiment.NAME, **(ours[0] if ours else {}), **over}
-    document = {**loaded.document, "extensions": [changed, *others]}
-    return loaded.changed(document)
-
-
-def _export(chosen: Sequence[Loaded], folder: Path) -> None:
-    for loaded in chosen:
-        file = folder / f"{loaded.name}.json"
-        text = json.dumps(with_control(loaded.document), indent=2)
-        whole_file.write(file, text.encode(), 0o644)
-        sys.stdout.write(f"{file}\n")
+    entries = [
+        {**entry, **over} if entry.get("name") == experiment.NAME else entry
+        for entry in loaded.document["extensions"]
+    ]
+    return loaded.changed({**loaded.document, "extensions": entries})
 
 
 def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:

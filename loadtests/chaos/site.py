@@ -31,8 +31,6 @@ class Site:
     metrics: str | None = None
     repository: Path | None = None
     """The model repository, where models may be replaced."""
-    trace_folder: Path | None = None
-    """Folder in which Triton writes trace files; a volume of its own where possible."""
     proxy: FaultProxy | None = None
     """The TCP proxy between client and Triton, where there is one."""
     sidecar_url: str | None = None

@@ -1,4 +1,4 @@
-"""Actions and probes of experiments: ordinary python providers of Chaos Toolkit.
+"""Actions and probes of experiments, written as Chaos Toolkit's python providers.
 
     provider: {type: python, module: loadtests.chaos.toolkit, func: availability,
                arguments: {window_seconds: 1.0}}
@@ -41,7 +41,7 @@ _running: Repetition | None = None
 @contextlib.contextmanager
 def during(run: Repetition) -> Generator[None]:
     """Make this the experiment that the functions speak of."""
-    global _running  # noqa: PLW0603 - Chaos Toolkit calls functions without a context
+    global _running  # noqa: PLW0603 - experiments call functions without a context
     before, _running = _running, run
     try:
         yield

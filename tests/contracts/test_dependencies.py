@@ -41,7 +41,6 @@ NOT_IMPORTED = {
 }
 # Modules that are imported by a name that is put together, and where.
 BY_NAME = {
-    "chaoslib": "loadtests/chaos/running/foreign.py",
     "tritonclient.grpc": "exporter/triton/kserve.py",
 }
 # In environments of their own: the embedded Triton's, and that of `make mutants`.

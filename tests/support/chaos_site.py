@@ -38,7 +38,6 @@ class Deployment:
             "http": triton.http,
             "metrics": triton.metrics,
             "repository": str(triton.repository),
-            "trace_folder": str(folder / "traces"),
             "proxy": [str(proxy.control), proxy.grpc, proxy.http, proxy.pid],
             "sidecar_url": f"http://127.0.0.1:{self.sidecar.port}",
             "peers": {

@@ -5,14 +5,9 @@ Where all of it is there, a fault that is refused is refused wrongly, and its te
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
-from parts import require, require_root
-
-_SYS_ADMIN = 21
-"""Of capabilities(7): root in a container may not have it."""
+from parts import require
 
 
 def require_for(fault: dict[str, Any]) -> None:
@@ -20,17 +15,5 @@ def require_for(fault: dict[str, Any]) -> None:
 
     What a fault wants of its target is the test's to bring.
     """
-    kind = fault["kind"]
-    if kind == "disk_full":
-        _require_capabilities("mounting a small disk")
-        require("mount", "umount")
-    elif kind == "prometheus_away":
+    if fault["kind"] == "prometheus_away":
         require("prometheus")
-
-
-def _require_capabilities(what: str) -> None:
-    require_root(what)
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    (held,) = (int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
-    if not held >> _SYS_ADMIN & 1:
-        pytest.skip(f"{what} needs CAP_SYS_ADMIN, which root has not here")

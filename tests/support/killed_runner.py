@@ -193,9 +193,8 @@ class _Points:
 def _run(order: dict[str, Any]) -> None:
     fault: Any = TypeAdapter(AnyFault).validate_python(order["fault"])
     given = dict(order["site"])
-    for key in ("repository", "trace_folder"):
-        if given.get(key):
-            given[key] = Path(given[key])
+    if given.get("repository"):
+        given["repository"] = Path(given["repository"])
     if given.get("proxy"):
         control, *rest = given["proxy"]
         given["proxy"] = FaultProxy(Path(control), *rest)

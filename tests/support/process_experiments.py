@@ -104,4 +104,3 @@ def at(evidence: Evidence, what: str) -> float:
 
 
 FREEZE = {"kind": "freeze_server"}
-UNDO = {"type": "action", "name": "undo", "provider": provider("undo")}

@@ -1,7 +1,7 @@
 """Faults: each is a settings model with `kind`, and one line in `AnyFault`.
 
 One module a family: process_faults, loading (of models), models (wrong answers),
-network, resources, peers (of the sidecar), disk_full.
+network, resources, peers (of the sidecar).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.loading import UnloadModel
 from loadtests.chaos.faults.models import ErringModel, LyingModel
@@ -53,7 +52,6 @@ _AnyFault = (
     | Reset
     # Resources of the host.
     | CpuHog
-    | DiskFull
     | MemoryHog
     # Whom the sidecar talks to.
     | OtlpHang
@@ -74,6 +72,7 @@ REMOVED: Final = frozenset(
         "corrupt_inputs",
         "cpu_limit",
         "descriptors",
+        "disk_full",
         "memory_limit",
         "oversized_inputs",
         "response_cache",

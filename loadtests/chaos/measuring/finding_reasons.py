@@ -54,7 +54,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
 
 
 def _loads(evidence: Evidence) -> bool:
-    """Return whether load was expected: experiments of others need none."""
+    """Return whether load was expected: an experiment that injects nothing may have none."""
     if any(event.what == "inject" for event in evidence.events):
         return True
     entries = evidence.experiment.get("extensions") or ()

@@ -155,7 +155,7 @@ class Evidence(Settings):
     """One repetition of one experiment."""
 
     experiment: dict[str, Any] = Field(default={}, exclude=True)
-    """The whole document, as Chaos Toolkit reads it; a journal has it once."""
+    """The whole file of the experiment; a journal has it once."""
     started_at: float
     """Unix time of the load's start."""
     ended_seconds: float

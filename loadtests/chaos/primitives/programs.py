@@ -1,9 +1,9 @@
-"""Programs that a fault starts: `run` for one that ends by itself, `start` to keep a fault up.
+"""The process that keeps a fault up.
 
     programs.start(record["token"], kind, record, longest_seconds=600)   # in inject()
     programs.stop(record["token"])                                       # in revert()
 
-The second runs `work(record, ready)` of the fault of that kind. It is found by its token
+It runs `work(record, ready)` of the fault of that kind. It is found by its token
 alone, so that nothing needs to be known of it but what stood in the record before.
 """
 
@@ -13,13 +13,12 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from exporter.errors import TritonwatchError
 from loadtests.chaos.primitives.process_refs import (
@@ -30,63 +29,10 @@ from loadtests.chaos.primitives.process_refs import (
 )
 from loadtests.errors import FaultFailedError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_SECONDS: Final = 5.0
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _READY: Final = "ready"
 _FAILED: Final = "failed: "
 _READY_SECONDS: Final = 15.0
 _END_SECONDS: Final = 1.0
-
-
-def find(name: str) -> str | None:
-    """Return the path of a program, from the folders of administration too."""
-    return shutil.which(name) or shutil.which(name, path=_PATH)
-
-
-def environment(token: str) -> dict[str, str]:
-    """Return the environment of a fault's processes, with the token that undo looks for."""
-    return {**os.environ, TOKEN_VARIABLE: token}
-
-
-def run(token: str, command: Sequence[str]) -> str:
-    """Return the output of a program.
-
-    Raises:
-        FaultFailedError: it is not there, fails, or takes five seconds.
-    """
-    result = attempt(token, command)
-    if result.returncode:
-        said = (result.stderr or result.stdout).strip() or f"exit {result.returncode}"
-        raise FaultFailedError(f"`{' '.join(command)}` failed: {said}")
-    return result.stdout
-
-
-def attempt(token: str, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Return how a program ended, whichever way.
-
-    Raises:
-        FaultFailedError: it is not there, or takes five seconds.
-    """
-    program = find(command[0])
-    if program is None:
-        raise FaultFailedError(f"{command[0]} is not installed")
-    try:
-        return subprocess.run(  # noqa: S603 - no shell; arguments are the fault's own
-            [program, *command[1:]],
-            env=environment(token),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise FaultFailedError(
-            f"`{' '.join(command)}` did not end in {_SECONDS:g} s"
-        ) from None
 
 
 def start(

@@ -7,7 +7,6 @@ what follows from them) is under `tritonwatch`, one entry a repetition.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 FORMAT: Final = "tritonwatch-chaos-journal"
 VERSION: Final = 3
 MAX_FILE_BYTES: Final = 1 << 28
-_LIBRARY: Final = "chaostoolkit-lib"
 _STATUSES: Final[tuple[Status, ...]] = ("completed", "aborted", "failed", "interrupted")
 """Statuses from best to worst, for several repetitions together."""
 
@@ -147,7 +145,7 @@ def _toolkit_journal(evidence: Sequence[Judged]) -> dict[str, Any]:
     first, last = evidence[0], evidence[-1]
     end = last.started_at + last.ended_seconds
     return {
-        "chaoslib-version": _version(),
+        "chaoslib-version": "not used",
         "platform": platform.platform(),
         "node": platform.node(),
         "experiment": first.experiment,
@@ -164,13 +162,6 @@ def _toolkit_journal(evidence: Sequence[Judged]) -> dict[str, Any]:
         "end": _time(end),
         "duration": end - first.started_at,
     }
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version(_LIBRARY)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _time(unix_seconds: float) -> str:

@@ -1,24 +1,17 @@
-"""Activities of an experiment as Chaos Toolkit has them: models, execution and tolerances.
-
-Our own functions are called and judged here; tolerances of other kinds, and providers that
-are not ours, are Chaos Toolkit's own to judge and to run (`foreign.py`).
-"""
+"""Activities of an experiment as Chaos Toolkit has them: models, execution and tolerances."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import math
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from exporter.errors import TritonwatchError
 from exporter.settings import Settings
 from loadtests.errors import LoadError
-
-if TYPE_CHECKING:
-    from loadtests.chaos.running.foreign import Foreign
 
 TOOLKIT: Final = "loadtests.chaos.toolkit"
 """The module of our own functions."""
@@ -32,33 +25,12 @@ class Pauses(Settings):
 
 
 class Provider(Settings):
-    """A function, a program or a URL."""
+    """A function of `loadtests.chaos.toolkit` and its arguments."""
 
-    type: Literal["python", "process", "http"]
-    module: str | None = Field(default=None)
-    func: str | None = Field(default=None)
-    arguments: Any = Field(default_factory=dict)
-    path: str | None = Field(default=None)
-    url: str | None = Field(default=None)
-    method: str | None = Field(default=None)
-    headers: dict[str, Any] | None = Field(default=None)
-    timeout: Any = Field(default=None)
-    secrets: tuple[str, ...] | None = Field(default=None)
-    max_retries: int | None = Field(default=None)
-    verify_tls: bool | None = Field(default=None)
-    expected_status: Any = Field(default=None)
-
-    @model_validator(mode="after")
-    def _whole(self) -> Provider:
-        wanted = {
-            "python": ("module", "func"),
-            "process": ("path",),
-            "http": ("url",),
-        }[self.type]
-        for key in wanted:
-            if not getattr(self, key):
-                raise ValueError(f"found no {key}; a {self.type} provider needs one")
-        return self
+    type: Literal["python"]
+    module: Literal["loadtests.chaos.toolkit"]
+    func: str = Field(min_length=1, max_length=100)
+    arguments: dict[str, Any] = Field(default={})
 
 
 class Activity(Settings):
@@ -68,9 +40,6 @@ class Activity(Settings):
     provider: Provider
     pauses: Pauses = Field(default=Pauses())
     background: bool = Field(default=False)
-    controls: tuple[dict[str, Any], ...] = Field(default=())
-    secrets: tuple[str, ...] = Field(default=())
-    configuration: tuple[str, ...] = Field(default=())
 
 
 class Action(Activity):
@@ -89,6 +58,20 @@ class Probe(Activity):
     None asks only whether there is a value at all.
     """
 
+    @field_validator("tolerance")
+    @classmethod
+    def _is_tolerance(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            known = given.get("type") == "range" and _is_range(given.get("range"))
+        else:
+            known = given is None or isinstance(given, bool | int | float | str | list)
+        if not known:
+            raise ValueError(
+                f"found {given!r}; want a value, a list of values, [low, high], or "
+                "{type: range, range: [low, high]}"
+            )
+        return given
+
 
 class Limit(Probe):
     """A probe whose value, outside of its tolerance for so long, ends the experiment."""
@@ -103,18 +86,10 @@ class Hypothesis(Settings):
 
     title: str = Field(min_length=1, max_length=200)
     probes: tuple[Probe, ...] = Field(min_length=1, max_length=50)
-    controls: tuple[dict[str, Any], ...] = Field(default=())
-
-
-def is_simple(tolerance: Any) -> bool:
-    """Return whether `tolerates` can judge it."""
-    if isinstance(tolerance, dict):
-        return tolerance.get("type") == "range" and _is_range(tolerance.get("range"))
-    return tolerance is None or isinstance(tolerance, bool | int | float | str | list)
 
 
 def tolerates(tolerance: Any, value: Any) -> bool:
-    """Return whether a value is as it has to be, for the tolerances that `is_simple`.
+    """Return whether a value is within a tolerance.
 
     As in Chaos Toolkit: a scalar is what the value equals, two numbers what it lies
     between, any other list what it is one of. No value is never tolerated.
@@ -150,21 +125,12 @@ class ActivityFailedError(LoadError):
     """An action failed, or a probe returned no value."""
 
 
-def is_ours(provider: Provider) -> bool:
-    """Return whether it is one of this project's own functions."""
-    return provider.type == "python" and provider.module == TOOLKIT
-
-
-def perform(activity: Activity, foreign: Foreign | None) -> Any:
-    """Return the result of an activity. `foreign` runs those that are not ours.
+def perform(activity: Activity) -> Any:
+    """Return the result of an activity.
 
     Raises:
         ActivityFailedError: it failed.
     """
-    if not is_ours(activity.provider):
-        if foreign is None:
-            raise ActivityFailedError(f"{activity.name!r} is not ours to run")
-        return foreign.perform(activity)
     try:
         return own(activity.provider)(**activity.provider.arguments)
     except TritonwatchError as error:
@@ -176,7 +142,7 @@ def perform(activity: Activity, foreign: Foreign | None) -> Any:
 def own(provider: Provider) -> Any:
     """Return our function that a provider names."""
     module = importlib.import_module(TOOLKIT)
-    found = getattr(module, str(provider.func), None)
+    found = getattr(module, provider.func, None)
     if found is None or getattr(found, "__module__", None) != TOOLKIT:
         raise ActivityFailedError(f"found no function {provider.func!r} in {TOOLKIT}")
     try:
@@ -186,14 +152,8 @@ def own(provider: Provider) -> Any:
     return found
 
 
-def judge(probe: Probe, value: Any, foreign: Foreign | None) -> bool:
-    """Return whether a probe's value is within its tolerance.
-
-    What programs and URLs give is a map with a status, which Chaos Toolkit judges.
-    """
+def judge(probe: Probe, value: Any) -> bool:
+    """Return whether a probe's value is within its tolerance."""
     if isinstance(value, float) and math.isnan(value):
         return False
-    simple = is_ours(probe.provider) and is_simple(probe.tolerance)
-    if simple or foreign is None:
-        return is_simple(probe.tolerance) and tolerates(probe.tolerance, value)
-    return foreign.judge(probe.tolerance, value)
+    return tolerates(probe.tolerance, value)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.experiment import Experiment
     from loadtests.chaos.measuring.observations import Part, Record
     from loadtests.chaos.running.activities import Activity, Hypothesis, Limit, Probe
-    from loadtests.chaos.running.foreign import Foreign
 
 _JOIN_SECONDS: Final = 10.0
 ABORT_EVERY_SECONDS: Final = 0.2
@@ -35,12 +34,10 @@ class Method:
         self,
         experiment: Experiment,
         record: Record,
-        foreign: Foreign | None,
         stop: threading.Event,
     ) -> None:
         self._experiment = experiment
         self._record = record
-        self._foreign = foreign
         self._stop = stop
 
     def run(self, activities: Sequence[Activity], part: Part) -> str | None:
@@ -74,7 +71,7 @@ class Method:
         output: Any = None
         problem: str | None = None
         try:
-            output = perform(activity, self._foreign)
+            output = perform(activity)
         except ActivityFailedError as error:
             problem = str(error)
             if isinstance(activity, Action):
@@ -99,19 +96,17 @@ class HypothesisChecks(Pace):
         hypothesis: Hypothesis,
         every_seconds: float,
         record: Record,
-        foreign: Foreign | None,
     ) -> None:
         super().__init__(every_seconds, self.check)
         self._hypothesis = hypothesis
         self._record = record
-        self._foreign = foreign
 
     def check(self) -> list[Check]:
         """Evaluate now; every value is recorded with the phase it is of."""
         phase, found = self._record.phase, []
         for probe in self._hypothesis.probes:
             at = time.perf_counter()
-            value, met = _evaluated(probe, self._foreign, self._record)
+            value, met = _evaluated(probe, self._record)
             row = Check(at, phase, probe.name, _number(value), met)
             self._record.add(row)
             found.append(row)
@@ -128,19 +123,17 @@ class LimitWatch(Pace):
         self,
         limit: Limit,
         record: Record,
-        foreign: Foreign | None,
         stop: Callable[[str], None],
     ) -> None:
         super().__init__(ABORT_EVERY_SECONDS, self._check)
         self._limit = limit
         self._record = record
-        self._foreign = foreign
         self._stop = stop
         self._since: float | None = None
 
     def _check(self) -> None:
         limit = self._limit
-        value, met = _evaluated(limit, self._foreign, self._record)
+        value, met = _evaluated(limit, self._record)
         now = time.perf_counter()
         # Before the method there is nothing to end, and the first window is not full.
         if met or self._record.phase == "before":
@@ -155,23 +148,19 @@ class LimitWatch(Pace):
             )
 
 
-def _evaluated(
-    probe: Probe, foreign: Foreign | None, record: Record
-) -> tuple[Any, bool]:
+def _evaluated(probe: Probe, record: Record) -> tuple[Any, bool]:
     """Return the value of a probe, and whether that is within its tolerance.
 
     One that fails gives nothing, which nothing tolerates.
     """
     try:
-        value = perform(probe, foreign)
+        value = perform(probe)
     except ActivityFailedError as error:
         record.remark(f"the probe {probe.name!r} failed: {error}")
         return None, False
-    return value, judge(probe, value, foreign)
+    return value, judge(probe, value)
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, dict):  # of a program or a URL
-        value = value.get("status")
     known = isinstance(value, bool | int | float) and math.isfinite(value)
     return float(value) if known else None

@@ -24,7 +24,6 @@ from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.measuring.observations import Record
 from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions_of
 from loadtests.chaos.primitives.process_refs import new_token
-from loadtests.chaos.running.foreign import Foreign
 from loadtests.chaos.running.load import Load, with_right_answers
 from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
 from loadtests.chaos.targets.chaos_target import Surroundings
@@ -68,19 +67,12 @@ class RunOptions:
 class Repetition:
     """One time through; the toolkit's functions speak of it."""
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        options: RunOptions,
-        needs: str | None,
-        repetition: int,
-    ) -> None:
+    def __init__(self, loaded: Loaded, options: RunOptions, repetition: int) -> None:
         self._loaded = loaded
         self._experiment = loaded.experiment
         self._extension = loaded.experiment.extension
         self._options = options
         self._repetition = repetition
-        self._foreign = None if needs is None else Foreign(loaded.document, needs)
         self._record = Record()
         self._stop = threading.Event()
         self._why: str | None = None
@@ -188,44 +180,41 @@ class Repetition:
         extension, record = self._extension, self._record
         stack.enter_context(toolkit.during(self))
         detect = extension.detect
-        if extension.target is not None:
-            around = Surroundings(
-                scratch=scratch,
-                token=token,
-                note=record.note,
-                seed=extension.seed,
-                alerts=any(one.alert for one in detect),
-                folder=self._loaded.folder,
-            )
-            self._options.progress(f"bringing up {extension.target.name} …")
-            self._site = stack.enter_context(extension.target.opened(around))
-            self._require()
-            record.versions |= versions_of(self._site.http)
+        around = Surroundings(
+            scratch=scratch,
+            token=token,
+            note=record.note,
+            seed=extension.seed,
+            alerts=any(one.alert for one in detect),
+            folder=self._loaded.folder,
+        )
+        self._options.progress(f"bringing up {extension.target.name} …")
+        self._site = stack.enter_context(extension.target.opened(around))
+        self._require(self._site)
+        record.versions |= versions_of(self._site.http)
         if extension.load is not None:
-            self._load = stack.enter_context(self._loading())
+            self._load = stack.enter_context(self._loading(self._site))
         self._announce(stack)
-        if self._site is not None and self._site.sidecar_url is not None:
+        if self._site.sidecar_url is not None:
             conditions = filter(None, (one.condition for one in detect))
             metrics = {condition.metric for condition in conditions}
             watch = SidecarWatch(self._site.sidecar_url, metrics, record)
             stack.enter_context(watch)
-        if self._site is not None and self._site.prometheus_url is not None:
+        if self._site.prometheus_url is not None:
             stack.enter_context(AlertWatch(self._site.prometheus_url, record))
             record.alerts_watched = True
 
-    def _require(self) -> None:
+    def _require(self, site: Site) -> None:
         """Check that every fault of the method can be injected, as far as possible."""
-        assert self._site is not None  # noqa: S101 - the caller has it
         for activity in self._experiment.method:
             fault = fault_of(activity)
             if fault is not None:
-                fault.require(self._site)
+                fault.require(site)
 
-    def _loading(self) -> Load:
+    def _loading(self, site: Site) -> Load:
         extension = self._extension
         assert extension.load is not None  # noqa: S101 - the caller has looked
-        assert self._site is not None  # noqa: S101 - a load has a target
-        address = self._site.loaded(extension.load.protocol)
+        address = site.loaded(extension.load.protocol)
         scenario = self._loaded.scenario(address, self._seconds())
         assert scenario is not None  # noqa: S101 - a load has a scenario
         target = scenario.target.target()
@@ -260,14 +249,12 @@ class Repetition:
             checks: HypothesisChecks | None = None
             if hypothesis is not None:
                 checks = HypothesisChecks(
-                    hypothesis, timing.every_seconds, self._record, self._foreign
+                    hypothesis, timing.every_seconds, self._record
                 )
                 stack.enter_context(checks)
             for limit in self._extension.abort:
-                stack.enter_context(
-                    LimitWatch(limit, self._record, self._foreign, self._abort)
-                )
-            method = Method(self._experiment, self._record, self._foreign, self._stop)
+                stack.enter_context(LimitWatch(limit, self._record, self._abort))
+            method = Method(self._experiment, self._record, self._stop)
             try:
                 if self._steady(checks):
                     self._break(method)

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from loadtests.chaos.targets.addressed_targets import (
     ContainerTarget,
-    KubernetesTarget,
     ProcessTarget,
 )
 from loadtests.chaos.targets.chaos_target import (
@@ -19,7 +18,7 @@ from loadtests.chaos.targets.chaos_target import (
 from loadtests.chaos.targets.embedded_target import EmbeddedTarget
 
 AnyTarget = Annotated[
-    ContainerTarget | EmbeddedTarget | KubernetesTarget | ProcessTarget,
+    ContainerTarget | EmbeddedTarget | ProcessTarget,
     Field(discriminator="kind"),
 ]
 """Every target, distinguished by its `kind`."""

@@ -1,4 +1,4 @@
-"""A Triton that runs already: a process or container of this host, or in Kubernetes.
+"""A Triton that runs already: a process or a container of this host.
 
 It is found, never started, and runs on when the experiment is over.
 """
@@ -10,7 +10,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -26,7 +26,6 @@ from loadtests.errors import LoadError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.running.activities import Activity
     from loadtests.chaos.targets.chaos_target import Surroundings
 
 Runtime = Literal["docker", "podman", "nerdctl", "runc", "crun"]
@@ -35,8 +34,6 @@ _STATES: Final = frozenset({"runc", "crun"})
 """Runtimes that print the state as JSON; the others take a template."""
 _SERVER: Final = "tritonserver"
 _TIMEOUT_SECONDS: Final = 5.0
-_PACKAGE: Final = "chaosk8s"
-_LABEL: Final = r"[A-Za-z0-9./_-]{1,253}=[A-Za-z0-9._-]{1,63}"
 
 
 class AddressedTarget(Target):
@@ -50,8 +47,6 @@ class AddressedTarget(Target):
     """host:port of its metrics page."""
     repository: str | None = Field(default=None)
     """Its model repository, where faults may change models."""
-    trace_folder: str | None = Field(default=None)
-    """Folder in which it writes trace files."""
     sidecar_url: str | None = Field(default=None)
     """URL of a sidecar that runs already, like "http://127.0.0.1:8003"."""
     peers: dict[str, str] = Field(default={}, max_length=10)
@@ -89,15 +84,10 @@ class AddressedTarget(Target):
             grpc=self.grpc,
             http=self.http,
             metrics=self.metrics,
-            repository=_folder(self.repository),
-            trace_folder=_folder(self.trace_folder),
+            repository=None if self.repository is None else Path(self.repository),
             sidecar_url=self.sidecar_url,
             peers=dict(self.peers),
         )
-
-
-def _folder(path: str | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 class ProcessTarget(AddressedTarget):
@@ -193,46 +183,3 @@ class ContainerTarget(AddressedTarget):
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LoadError(f"{self.runtime} does not answer: {error}") from None
         return done.stdout.strip()
-
-
-class KubernetesTarget(AddressedTarget):
-    """Reached by a Service or a port-forward, and broken by chaostoolkit-kubernetes.
-
-    Its processes are another host's, so that faults of processes are refused, and pods are
-    broken by actions of `chaosk8s`. The target holds those to its own namespace and labels:
-    what is allowed is `kubernetes:NAMESPACE/LABELS`, and nothing beside it.
-    """
-
-    kind: Literal["kubernetes"] = "kubernetes"
-    namespace: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
-    """Namespace of its pods."""
-    label_selector: str = Field(pattern=rf"^{_LABEL}(,{_LABEL}){{0,9}}$")
-    """Label selector of its pods, like "app=triton"."""
-
-    @property
-    def name(self) -> str:
-        """kubernetes:NAMESPACE/LABELS."""
-        return f"kubernetes:{self.namespace}/{self.label_selector}"
-
-    @contextlib.contextmanager
-    def opened(self, around: Surroundings) -> Generator[Site]:
-        """Yield the site of its addresses; the load shows whether it answers."""
-        site = self.site()
-        site.find_server = lambda: None
-        with companions(self, site, around):
-            yield site
-
-    def covers(self, activity: Activity) -> bool:
-        """Return whether a chaosk8s action keeps to the namespace and the labels."""
-        module, arguments = activity.provider.module or "", activity.provider.arguments
-        if module.partition(".")[0] != _PACKAGE or not isinstance(arguments, dict):
-            return False
-        return all(
-            arguments.get(key) == value for key, value in self._wanted(module).items()
-        )
-
-    def _wanted(self, module: str) -> dict[str, Any]:
-        wanted = {"ns": self.namespace}
-        if module.startswith(f"{_PACKAGE}.pod"):
-            wanted["label_selector"] = self.label_selector
-        return wanted

@@ -17,15 +17,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from loadtests.chaos.measuring.observations import What
-    from loadtests.chaos.running.activities import Activity
     from loadtests.chaos.site import Site
 
     Note = Callable[[What, Mapping[str, Any]], None]
     """Writes down what happens to the deployment, with the time that it has now."""
 
 ALWAYS_ALLOWED: Final = "embedded"
-FOREIGN: Final = "foreign"
-"""Allow-list name of experiments without a target, which may affect anything."""
 
 
 class NotAllowedError(ConfigError):
@@ -40,13 +37,13 @@ class NotAllowedError(ConfigError):
         super().__init__("the target", [problem])
 
 
-def require_allowed(target: Target | None, allowed: Sequence[str]) -> None:
+def require_allowed(target: Target, allowed: Sequence[str]) -> None:
     """Raise unless the target is on the list; its entries may be shell-style patterns.
 
     Raises:
         NotAllowedError: it is not.
     """
-    name = FOREIGN if target is None else target.name
+    name = target.name
     if name != ALWAYS_ALLOWED and not any(fnmatchcase(name, p) for p in allowed):
         raise NotAllowedError(name, allowed)
 
@@ -90,10 +87,6 @@ class Target(Settings):
     def name(self) -> str:
         """Its name on the allow-list."""
         raise NotImplementedError
-
-    def covers(self, activity: Activity) -> bool:  # noqa: ARG002 - none, by default
-        """Return whether a foreign activity touches this target and no other."""
-        return False
 
     def opened(self, around: Surroundings) -> AbstractContextManager[Site]:
         """Start or find the target; what was started ends with the block.

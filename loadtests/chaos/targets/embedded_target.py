@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from loadtests.chaos.targets.chaos_target import Surroundings
-
-_TRACE_RATE: Final = 50
-"""Trace rate of one request in 50: at one in one a busy Triton 2.51 crashes."""
 
 
 class RestartSettings(Settings):
@@ -45,8 +42,6 @@ class EmbeddedTarget(Target):
     """Model repository; by default the demo models."""
     restart: RestartSettings | None = Field(default=RestartSettings())
     """Restarts of the server when it ends; null for none."""
-    traces: bool = Field(default=False)
-    """Write trace files."""
     arguments: tuple[str, ...] = Field(default=(), max_length=50)
     """More arguments of tritonserver."""
 
@@ -63,12 +58,10 @@ class EmbeddedTarget(Target):
             EmbeddedTritonError: it is not installed, or does not start.
         """
         repository = self._copy(around.scratch / "models")
-        traces = around.scratch / "traces"
-        traces.mkdir()
         triton = EmbeddedTriton(
             repository,
             model_control="explicit",
-            arguments=self._arguments(traces),
+            arguments=self._arguments(),
             log=around.scratch / "triton.log",
         )
         with triton:
@@ -78,7 +71,6 @@ class EmbeddedTarget(Target):
                 http=triton.http,
                 metrics=triton.metrics,
                 repository=repository,
-                trace_folder=traces if self.traces else None,
                 find_server=lambda: (
                     ProcessRef.of(triton.pid) if triton.running else None
                 ),
@@ -107,17 +99,6 @@ class EmbeddedTarget(Target):
                 shutil.copytree(model, folder / model.name)
         return folder
 
-    def _arguments(self, traces: Path) -> tuple[str, ...]:
+    def _arguments(self) -> tuple[str, ...]:
         loaded = self.models or ("*",)
-        traced = (
-            "--trace-config=mode=triton",
-            f"--trace-config=triton,file={traces / 'trace'}",
-            "--trace-config=triton,log-frequency=10",
-            f"--trace-config=rate={_TRACE_RATE}",
-            "--trace-config=level=TIMESTAMPS",
-        )
-        return (
-            *(f"--load-model={name}" for name in loaded),
-            *(traced if self.traces else ()),
-            *self.arguments,
-        )
+        return (*(f"--load-model={name}" for name in loaded), *self.arguments)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import yaml
 from process_experiments import (
     FREEZE,
     MODEL,
-    NAME,
-    UNDO,
     Experiments,
     at,
     availability,
@@ -24,7 +18,6 @@ from process_experiments import (
 )
 from process_experiments import document as short_experiment
 
-from exporter import cli
 from loadtests.chaos import experiment, toolkit
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.running.load import with_right_answers
@@ -32,7 +25,7 @@ from loadtests.chaos.running.runner import RunOptions, run
 from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import NotAllowedError
 from loadtests.engine import run_closed
-from loadtests.errors import FaultRefusedError, PlanError
+from loadtests.errors import FaultRefusedError
 from loadtests.mix import Mix
 from loadtests.prepare import prepared
 from loadtests.result import Outcome
@@ -44,8 +37,6 @@ if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton
-
-_SECONDS = 30.0
 
 
 def test_a_hang_of_a_second_is_measured_as_one(experiments: Experiments) -> None:
@@ -143,24 +134,6 @@ def test_a_target_that_is_not_on_the_list_is_refused(experiments: Experiments) -
     assert experiments.left() == []
 
 
-def test_an_experiment_that_is_not_ours_is_refused_unless_it_is_allowed(
-    experiments: Experiments,
-) -> None:
-    given = experiments.document()
-    given["method"] = [
-        {
-            "type": "action",
-            "name": "theirs",
-            "provider": {"type": "process", "path": "true"},
-        }
-    ]
-    with pytest.raises(NotAllowedError, match="found 'foreign'"):
-        experiments.run(given)
-    evidence = experiments.run(given, NAME, "foreign")
-    assert evidence.status == "completed"
-    assert evidence.steps[0].output["status"] == 0
-
-
 def test_a_missing_privilege_is_refused_before_anything_is_touched(
     experiments: Experiments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,17 +154,6 @@ def test_a_missing_privilege_is_refused_before_anything_is_touched(
 def test_a_probe_outside_of_an_experiment_says_how_to_run_one() -> None:
     with pytest.raises(toolkit.NotRunningError, match="tritonwatch chaos run FILE"):
         toolkit.availability()
-
-
-def test_without_its_library_what_is_not_ours_is_refused(
-    experiments: Experiments, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "chaoslib.activity", None)
-    given = experiments.document()
-    theirs = {"type": "process", "path": "true"}
-    given["method"] = [{"type": "action", "name": "theirs", "provider": theirs}]
-    with pytest.raises(PlanError, match="'theirs', a process provider, needs Chaos"):
-        experiments.run(given, NAME, "foreign")
 
 
 def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> None:
@@ -220,88 +182,3 @@ def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> Non
     told.sort(key=lambda one: one.at_seconds)
     assert [one.labels["phase"] for one in told] == ["before", "during", "after"]
     assert list((tmp_path / "state").iterdir()) == []
-
-
-def test_chaos_toolkit_runs_what_was_exported(
-    experiments: Experiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "frozen.yaml"
-    given = experiments.document(injecting(FREEZE, 0.3), low=0.9)
-    file.write_text(yaml.safe_dump({**given, "rollbacks": [UNDO]}))
-    assert cli.main(["chaos", "run", str(file), "--export", str(tmp_path)]) == 0
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setenv("TRITONWATCH_CHAOS_ALLOW", NAME)
-    theirs = (
-        "import json, sys\n"
-        "from chaoslib.experiment import run_experiment\n"
-        "journal = run_experiment(json.load(open(sys.argv[1])))\n"
-        "print(json.dumps(journal, default=str))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", theirs, str(tmp_path / "frozen.json")],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=_SECONDS,
-    )
-    journal = json.loads(done.stdout.splitlines()[-1])
-    assert journal["status"] == "completed", done.stderr
-    assert [step["status"] for step in journal["run"]] == ["succeeded"]
-    assert journal["steady_states"]["before"]["steady_state_met"]
-    assert journal["steady_states"]["before"]["probes"][0]["output"] > 0.9
-    assert [step["status"] for step in journal["rollbacks"]] == ["succeeded"]
-    assert experiments.well()
-    assert list((tmp_path / "tritonwatch" / "chaos").iterdir()) == []
-
-
-@pytest.mark.parametrize(("during", "code"), [("hold", 1), ("watch", 0)])
-def test_an_experiment_of_others_needs_neither_target_nor_load(
-    tmp_path: Path, during: str, code: int
-) -> None:
-    there = tmp_path / "there"
-    there.touch()
-
-    def program(path: str, arguments: str) -> dict[str, str]:
-        return {"type": "process", "path": path, "arguments": arguments}
-
-    document = {
-        "title": "Theirs",
-        "description": "A file is removed and made again.",
-        "steady-state-hypothesis": {
-            "title": "It is there",
-            "probes": [
-                {
-                    "type": "probe",
-                    "name": "file",
-                    "tolerance": 0,
-                    "provider": program("test", f"-e {there}"),
-                }
-            ],
-        },
-        "method": [
-            {
-                "type": "action",
-                "name": "remove",
-                "provider": program("rm", str(there)),
-                "pauses": {"after": 1.0},
-            }
-        ],
-        "rollbacks": [
-            {
-                "type": "action",
-                "name": "make",
-                "provider": program("touch", str(there)),
-            }
-        ],
-        "extensions": [
-            {"name": "tritonwatch", "during": during, "timing": {"every_seconds": 0.2}}
-        ],
-    }
-    file = tmp_path / "theirs.json"
-    file.write_text(json.dumps(document))
-    arguments = ["--state", str(tmp_path / "state"), "--quiet"]
-    assert cli.main(["chaos", "run", str(file), *arguments]) == 2
-    assert there.exists()
-    arguments += ["--allow", "foreign"]
-    assert cli.main(["chaos", "run", str(file), *arguments]) == code
-    assert there.exists()

@@ -1,8 +1,7 @@
-"""Targets that are not embedded: a container, a cluster; held to what they are allowed."""
+"""A target in a container: its processes are found, and what is missing is told."""
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -10,14 +9,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from loadtests.chaos import experiment
-from loadtests.chaos.faults import FreezeServer, KillStub
-from loadtests.chaos.running import foreign
 from loadtests.chaos.running.runner import RunOptions, run
-from loadtests.chaos.targets import AnyTarget, NotAllowedError, require_allowed
-from loadtests.errors import FaultRefusedError, LoadError
+from loadtests.chaos.targets import AnyTarget
+from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -146,76 +143,3 @@ def document(target: dict[str, Any], *method: dict[str, Any]) -> dict[str, Any]:
         "method": list(method),
         "extensions": [{"name": "tritonwatch", "target": target}],
     }
-
-
-CLUSTER = {
-    "kind": "kubernetes",
-    "namespace": "inference",
-    "label_selector": "app=triton",
-    "grpc": "127.0.0.1:1",
-    "http": "127.0.0.1:2",
-}
-ALLOWED = "kubernetes:inference/app=triton"
-
-
-def terminating(**arguments: Any) -> dict[str, Any]:
-    given = {"ns": "inference", "label_selector": "app=triton", **arguments}
-    return {
-        "type": "action",
-        "name": "terminate a pod",
-        "provider": {
-            "type": "python",
-            "module": "chaosk8s.pod.actions",
-            "func": "terminate_pods",
-            "arguments": {**given, "qty": 1, "rand": True},
-        },
-    }
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"ns": "kube-system"}, {"label_selector": "app=db"}, {"label_selector": None}],
-)
-def test_an_action_beyond_the_allowed_pods_is_refused(
-    arguments: dict[str, Any], tmp_path: Path
-) -> None:
-    given = document(CLUSTER, terminating(**arguments))
-    loaded = experiment.parse(given, "test")
-    with pytest.raises(NotAllowedError, match="found 'foreign'"):
-        run(loaded, RunOptions(allow=(ALLOWED,), state=tmp_path / "state"))
-    assert not (tmp_path / "state").exists()
-
-
-def test_an_action_on_the_allowed_pods_is_covered_by_their_target() -> None:
-    loaded = experiment.parse(document(CLUSTER, terminating()), "test")
-    target = loaded.experiment.extension.target
-    assert target is not None
-    assert all(map(target.covers, foreign.activities_of(loaded)))
-    require_allowed(target, [ALLOWED])
-    require_allowed(target, ["kubernetes:inference/*"])
-    with pytest.raises(NotAllowedError):
-        require_allowed(target, ["kubernetes:staging/*", "embedded"])
-
-
-def test_faults_of_processes_are_refused_in_a_cluster() -> None:
-    target = TARGETS.validate_python(CLUSTER)
-    site = target.site()
-    site.find_server = lambda: None
-    for fault in (FreezeServer(), KillStub(model="m")):
-        with pytest.raises(
-            FaultRefusedError, match="has no server process on this host"
-        ):
-            fault.require(site)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"namespace": "Not_A_Namespace"},
-        {"label_selector": "app=triton; rm"},
-        {"label_selector": ""},
-    ],
-)
-def test_what_no_cluster_would_take_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        TARGETS.validate_python({**copy.deepcopy(CLUSTER), **change})

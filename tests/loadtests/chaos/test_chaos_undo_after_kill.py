@@ -47,7 +47,6 @@ def deployment(
     triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")
-    (folder / "traces").mkdir()
     shutil.copytree(MODELS / MODEL, folder / "models" / MODEL)
     triton = EmbeddedTriton(
         folder / "models",
