@@ -155,7 +155,8 @@ def test_an_output_of_endless_rank_is_a_fault_told_shortly(output):
 def test_an_ensemble_that_names_itself_is_followed_a_bounded_way():
     ensemble = spec(steps=(("m", "1"),) * 10)
     inventory = Inventory(models={("m", "1"): ensemble})
-    touched = touched_by(ensemble, inventory, InferRequest("m", "1", "", {}, {}, {}))
+    request = InferRequest("m", "1", "", {}, {}, {})
+    touched = touched_by(ensemble, inventory, request, {"m": {"m": 10}})
     assert 10 < len(touched) < 5_000
 
 
