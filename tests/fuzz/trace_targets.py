@@ -50,7 +50,14 @@ def check(traces: Iterable[RequestTrace]) -> None:
     assert len(models) <= UNKNOWN_MODELS + 1
     counted = sum(
         sink.counted("fuzz", outcome)
-        for outcome in ("request", "child", "partial", "own", "unknown_model")
+        for outcome in (
+            "request",
+            "child",
+            "partial",
+            "own",
+            "watcher",
+            "unknown_model",
+        )
     )
     assert counted + sink.counted("fuzz", "duplicate") == len(traces)
 
