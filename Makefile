@@ -33,7 +33,7 @@ $(VENV)/.installed: $(VENV)/.ready pyproject.toml
 	@touch $@
 
 .triton/.ready: requirements-triton.lock .ci/venv .ci/parts
-	.ci/venv $(PYTHON) .triton requirements-triton.lock --no-compile
+	.ci/venv $(PYTHON) .triton requirements-triton.lock
 	.ci/parts demo
 	@touch $@
 
