@@ -8,6 +8,7 @@ from traced_tritons import FEW, Sender, records, requests, traces_config
 pytestmark = pytest.mark.triton
 
 OURS = "tritonwatch-probe"
+"""The id of another sidecar's request: this one has not made it."""
 PROBES = 6
 PHASES = "triton_request_phase_duration_seconds_count"
 
@@ -20,8 +21,11 @@ def assert_calls_of_ours_are_left_out(sidecar, triton):
         sender.rows("caller", 1, request_id=OURS)
         sender.rows("caller", 1)
     page = sidecar.wait(
-        lambda page: requests(page, "caller") == FEW and records(page, "own") == 2 * FEW
+        lambda page: (
+            requests(page, "caller") == FEW and records(page, "watcher") == 2 * FEW
+        )
     )
+    assert records(page, "own") == 0
     assert records(page, "child") == FEW
     assert page.value(PHASES, model="double", phase="queue") == FEW
     assert page.value(PHASES, model="caller", phase="queue") == FEW
