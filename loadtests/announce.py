@@ -5,6 +5,7 @@ One that is down costs the run a sentence at its end, and nothing else.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import math
@@ -14,9 +15,10 @@ import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import urllib3
+from urllib3.util import parse_url
 
 from loadtests.errors import PlanError
 from loadtests.profiles.profile import Phase
@@ -166,12 +168,13 @@ def _tell(
 def post_json(url: str, document: Mapping[str, Any], run: AnnouncedRun) -> None:
     """Send a POST request to the sidecar; an error becomes a problem of the run."""
     try:
+        parts = parse_url(url)
         with urllib3.PoolManager() as pool:
             answer = pool.request(
                 "POST",
-                url,
+                parts._replace(auth=None).url,
                 body=json.dumps(document).encode(),
-                headers={"Content-Type": "application/json"},
+                headers={"Content-Type": "application/json", **_password(parts.auth)},
                 timeout=_TIMEOUT_SECONDS,
                 retries=False,
                 redirect=False,
@@ -184,6 +187,14 @@ def post_json(url: str, document: Mapping[str, Any], run: AnnouncedRun) -> None:
         run.note(
             f"the sidecar at {_told_of(url)} did not take it: HTTP {answer.status}: {text}"
         )
+
+
+def _password(user_info: str | None) -> dict[str, str]:
+    """Return the header of basic authentication; urllib3 leaves it to its callers."""
+    if user_info is None:
+        return {}
+    encoded = base64.b64encode(unquote(user_info).encode()).decode()
+    return {"Authorization": f"Basic {encoded}"}
 
 
 def _told_of(url: str) -> str:
