@@ -123,6 +123,9 @@ class DriftSettings(Settings):
     """In place of `reference`: learn it from live traffic."""
     features: tuple[DriftFeatureSettings, ...] = Field(default=(), max_length=4096)
     """With `learn`: the columns to watch; none named watches all, as `tensor[i]`."""
+    text: tuple[str, ...] = Field(default=(), max_length=64)
+    """With `learn`: tensors of free text, such as prompts. Each is watched by its length, its
+    characters, repetition and refusals, as `TENSOR.characters` and so on; no text is kept."""
     window: DriftWindowSettings = Field(default=DriftWindowSettings())
     """Length of the windows that are judged."""
     false_alarms_per_month: float = Field(default=1.0, gt=0, le=1000)
@@ -173,9 +176,10 @@ class DriftSettings(Settings):
                 f"found {found} of reference and learn; want a profile's file or "
                 "`learn: {}`"
             )
-        if self.features and self.learn is None:
+        if (self.features or self.text) and self.learn is None:
+            found = "features" if self.features else "text"
             raise ValueError(
-                "found features beside a reference, which has its own; name them when "
+                f"found {found} beside a reference, which has its own; name them when "
                 "it is made"
             )
         names = [feature.name for feature in self.features]
