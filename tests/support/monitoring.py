@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -17,15 +16,21 @@ import yaml
 from receiver import Asked, Receiver
 from waiting import PATIENCE_SECONDS, wait_until
 
+from exporter.network.held_port import hold_port
+
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
+_held: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+    """A free port, held for as long as this process runs: no other test is given it."""
+    _held.append(hold_port())
+    return _held[-1].getsockname()[1]
 
 
 class _Server:
