@@ -46,7 +46,7 @@ class Demo:
         """Every series: its name and the values of its labels, sorted."""
         address = re.search(r"metrics +(http\S+)", "".join(self.lines))
         assert address is not None
-        with urllib.request.urlopen(address[1], timeout=10) as reply:
+        with urllib.request.urlopen(address[1], timeout=patience(10)) as reply:
             page = reply.read()
         return {
             (name, *sorted(labels.values())): value
@@ -65,7 +65,7 @@ def demo(*arguments: str, seconds: float = 150) -> Generator[Demo]:
         yield Demo(process)
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=patience(30))
 
 
 @pytest.fixture

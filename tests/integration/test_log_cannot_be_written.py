@@ -16,6 +16,7 @@ import yaml
 from fake_triton import FakeModel, FakeTriton
 from monitoring import free_port
 from sidecars import COMMAND, Page
+from waiting import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -88,7 +89,9 @@ class Deaf:
         self.file.write_text(yaml.safe_dump(self.config), "utf-8")
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=patience(10)
+        )
         with contextlib.closing(connection):
             connection.request(method, path)
             answer = connection.getresponse()

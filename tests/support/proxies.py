@@ -39,7 +39,7 @@ class _Proxy:
 
     def close(self):
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(patience(20))
 
 
 class Nginx(_Proxy):

@@ -10,7 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from monitoring import free_port
-from waiting import wait_until
+from waiting import patience, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ class Authority:
             cwd=self._folder,
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=patience(60),
         )
 
 
@@ -116,7 +116,7 @@ class Terminator:
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(patience(10))
 
 
 def _server(

@@ -26,7 +26,7 @@ def judged(draft: Findings, evidence: Evidence) -> Findings:
     spoilt = tuple(_spoilt(draft, evidence))
     weak = tuple(_weaknesses(draft, evidence))
     verdict: Verdict = "held"
-    if failures:
+    if failures and not (spoilt and _unsteady(evidence)):
         verdict = "failed"
     elif spoilt:
         verdict = "invalid"
@@ -51,6 +51,12 @@ def _failures(evidence: Evidence) -> Iterator[str]:
     yield from evidence.problems
     if evidence.load is None and _loads(evidence):
         yield "nothing was sent"
+
+
+def _unsteady(evidence: Evidence) -> bool:
+    """Return whether the steady state did not hold before the method, so nothing ran."""
+    before = [check for check in evidence.checks if check.phase == "before"]
+    return not evidence.steps and not all(check.met for check in before)
 
 
 def _loads(evidence: Evidence) -> bool:

@@ -30,7 +30,8 @@ EXTENSION: Final = "tritonwatch"
 
 Verdict = Literal["held", "finding", "failed", "invalid"]
 """`failed`: it did not run to its end, so nothing is shown. `invalid`: the sender's own
-trouble is in the numbers. `finding`: a weakness of what was broken."""
+trouble is in the numbers, also where an unsteady state kept the method from running.
+`finding`: a weakness of what was broken."""
 
 
 class FaultFindings(Settings):
