@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(1800)]
 
 
 class Demo:
@@ -56,8 +56,9 @@ class Demo:
 
 @contextlib.contextmanager
 def demo(*arguments: str, seconds: float = 150) -> Generator[Demo]:
+    duration = f"{patience(seconds):.0f}"
     process = subprocess.Popen(
-        [COMMAND, "demo", "--port", "0", "--duration", str(seconds), *arguments],
+        [COMMAND, "demo", "--port", "0", "--duration", duration, *arguments],
         stdout=subprocess.PIPE,
         text=True,
     )
