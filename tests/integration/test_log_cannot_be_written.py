@@ -21,8 +21,6 @@ from waiting import patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-PATIENCE_SECONDS = 60.0
-
 
 @contextlib.contextmanager
 def full_disk() -> Generator[int]:
@@ -59,7 +57,7 @@ def closed() -> None:
 
 
 def eventually(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience()
     while True:
         # Until it listens.
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -134,7 +132,7 @@ def test_probes_scrapes_reloads_and_signals_do_not_depend_on_the_log(
             assert deaf.value("tritonwatch_config_last_reload_successful") == 0
 
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(patience()) == 0
         finally:
             process.kill()
             process.wait()
