@@ -47,7 +47,7 @@ DEFAULT_PORTS: Final = Ports(grpc=8001, http=8000, metrics=8002)
 DEFAULT_TAP_PORT: Final = 8004
 
 _PERIOD_SECONDS: Final = 1.0
-_START_SECONDS: Final = 20.0
+_START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HOST: Final = LOOPBACK
 PROGRAM: Final = "prometheus"
-_START_SECONDS: Final = 30.0
+_START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.02
 _PROBE_TIMEOUT_SECONDS: Final = 0.5
