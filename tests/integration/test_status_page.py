@@ -16,7 +16,7 @@ from fake_triton import FakeModel, FakeTriton
 from fake_triton.behaviours import INTERNAL
 from golden_probing import DEMO, record
 from playwright.sync_api import expect
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
@@ -25,7 +25,7 @@ from exporter.triton.model import InferRequest
 pytestmark = pytest.mark.triton
 
 ROOT = Path(__file__).parents[2]
-WAIT_MS = 30_000
+WAIT_MS = 1e3 * patience(30)
 HOSTILE = '<img src=x onerror="document.title=1">'
 SLOS = [
     {

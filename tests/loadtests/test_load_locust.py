@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from fake_triton import EmptyTensor, FakeModel, FakeTriton, Slow
 from monitoring import free_port
+from waiting import patience
 
 from exporter.histograms.histogram import Histogram
 from loadtests import plan
@@ -234,7 +235,7 @@ def ending(*children: subprocess.Popen[str]):
 
 def asked(port: int) -> dict:
     url = f"http://127.0.0.1:{port}/stats/requests"
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=patience(5)) as answer:
         return json.loads(answer.read())
 
 
@@ -286,7 +287,7 @@ def test_two_workers_send_one_schedule_and_their_histograms_are_one(tmp_path) ->
             *("--master-port", port, "--master-bind-port", port),
         )
         with ending(child):
-            output, _ = child.communicate(timeout=120)
+            output, _ = child.communicate(timeout=patience(120))
         # Each worker tried one request out before.
         assert fake.received("infer") == 120 + 2, output
     document = json.loads(result.read_text("utf-8"))
@@ -308,7 +309,7 @@ def test_wrong_answers_are_failures_in_locusts_table() -> None:
             *("--load-profile", "constant", "--rate", "20", "--duration", "1"),
         )
         with ending(child):
-            output, _ = child.communicate(timeout=100)
+            output, _ = child.communicate(timeout=patience(100))
     assert re.search(r"20\(100\.00%\)", output), output
     assert "wrong: not an answer of this model" in output
     assert child.returncode != 0
@@ -329,7 +330,7 @@ def test_a_worker_that_is_killed_is_told_and_the_others_count(tmp_path) -> None:
         with ending(master, *workers):
             fake.wait_for("infer", count=200, timeout_seconds=90)
             os.killpg(workers[0].pid, signal.SIGKILL)
-            output, _ = master.communicate(timeout=120)
+            output, _ = master.communicate(timeout=patience(120))
     assert master.returncode == 3, output
     document = json.loads(result.read_text("utf-8"))
     lost = [w for w in document["workers"].values() if w["lost"]]
@@ -347,7 +348,7 @@ def test_without_a_profile_locusts_users_are_the_concurrency(loaded) -> None:
         *("-u", "4", "-r", "4", "-t", "15s", "--only-summary"),
     )
     with ending(child):
-        output, _ = child.communicate(timeout=100)
+        output, _ = child.communicate(timeout=patience(100))
     assert child.returncode == 0, output
     assert arrivals_in(output) > 100
     assert "closed, 1 workers" in output

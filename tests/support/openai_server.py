@@ -7,6 +7,8 @@ import json
 import threading
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from waiting import patience
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -71,7 +73,7 @@ class OpenAiServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._listens.wait(10)
+        assert self._listens.wait(patience(10))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -34,7 +34,8 @@ _WRONG: Final = "answers were wrong though they came back with success"
 
 Verdict = Literal["held", "finding", "failed", "invalid"]
 """`failed`: it did not run to its end, so nothing is shown. `invalid`: the sender's own
-trouble is in the numbers. `finding`: a weakness of what was broken."""
+trouble is in the numbers, also where an unsteady state kept the method from running.
+`finding`: a weakness of what was broken."""
 
 
 class FaultFindings(Settings):
@@ -206,7 +207,7 @@ def _judged(draft: Findings, evidence: Evidence) -> Findings:
     spoilt = tuple(_spoilt(draft, evidence))
     weak = tuple(_weaknesses(draft, evidence))
     verdict: Verdict = "held"
-    if failures:
+    if failures and not (spoilt and _unsteady(evidence)):
         verdict = "failed"
     elif spoilt:
         verdict = "invalid"
@@ -231,6 +232,12 @@ def _failures(evidence: Evidence) -> Iterator[str]:
     yield from evidence.problems
     if evidence.load is None and _loads(evidence):
         yield "nothing was sent"
+
+
+def _unsteady(evidence: Evidence) -> bool:
+    """Return whether the steady state did not hold before the method, so nothing ran."""
+    before = [check for check in evidence.checks if check.phase == "before"]
+    return not evidence.steps and not all(check.met for check in before)
 
 
 def _loads(evidence: Evidence) -> bool:
