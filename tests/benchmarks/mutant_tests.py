@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FAST: Final = "not triton and not slow and not bench and not exhaustive"
-COPIED: Final = ("exporter", "drift", "loadtests", "pages", "tests", "deploy", "grafana")
+COPIED: Final = ("exporter", "drift", "loadtests", "pages", "tests", "deploy", "grafana",
+                 "docs", ".ci")  # fmt: skip
 SECONDS_MORE: Final = 30.0
 """A mutant is stopped, as one that hangs, after three times the tests' own time and that."""
 _FAILED: Final = 1
@@ -99,7 +100,9 @@ class AreaTests:
     Measured without a mutant at first. Raises `RuntimeError` if they fail then.
     """
 
-    def __init__(self, copy: Copy, tests: tuple[str, ...], limit_seconds: float) -> None:
+    def __init__(
+        self, copy: Copy, tests: tuple[str, ...], limit_seconds: float
+    ) -> None:
         self._copy = copy
         self._all = list(tests)
         data = copy.folder / "coverage"

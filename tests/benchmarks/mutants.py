@@ -52,11 +52,11 @@ AREAS: Final = {
     "spine": Area(
         ("exporter/histograms/histogram.py", "exporter/histograms/quantiles.py", "exporter/histograms/buckets.py",
          "exporter/access/own_traffic.py", "exporter/access/inventory.py", "exporter/runtime/health.py",
-         "exporter/features/statistics/statistics_collector.py", "exporter/features/statistics/production_counts.py"),
-        ("tests/exporter/histograms", "tests/exporter/histograms/test_buckets.py",
-         "tests/exporter/histograms/test_quantiles.py", "tests/exporter/access/test_own_traffic.py",
+         "exporter/features/statistics/statistics_collector.py", "exporter/features/statistics/production_counts.py",
+         "exporter/features/statistics/own_share.py", "exporter/own_requests/reach.py"),
+        ("tests/exporter/histograms", "tests/exporter/access/test_own_traffic.py",
          "tests/exporter/access/test_inventory.py", "tests/exporter/features/statistics",
-         "tests/exporter/runtime/test_health.py", "tests/exporter/histograms/test_windowed_histogram.py"),
+         "tests/exporter/own_requests/test_reach.py", "tests/exporter/runtime/test_health.py"),
     ),
     "slo": Area(("exporter/features/slo/*.py",), ("tests/exporter/features/slo",)),
     "energy": Area(
@@ -75,7 +75,8 @@ AREAS: Final = {
          "loadtests/engine/recorder.py"),
         ("tests/loadtests/test_capacity_statistics.py", "tests/loadtests/test_capacity_start.py",
          "tests/loadtests/test_capacity_page.py", "tests/loadtests/test_slo.py",
-         "tests/loadtests/test_load_result.py",
+         "tests/loadtests/test_load_result.py", "tests/loadtests/test_recorder.py",
+         "tests/loadtests/test_saturation.py", "tests/exporter/features/runs/test_capacity_report.py",
          "tests/loadtests/test_load_locust.py::test_every_time_of_a_request_is_tallied_from_where_it_begins"),
     ),
     "guards": Area(
@@ -83,6 +84,8 @@ AREAS: Final = {
          "exporter/network/admission.py",
          "exporter/taps/mirroring/mirror_sampling.py"),
         ("tests/exporter/web/test_basic_auth.py", "tests/exporter/web/test_web_config.py",
+         "tests/exporter/network/test_admission.py", "tests/exporter/network/test_connections.py",
+         "tests/exporter/network/test_parse_slot.py", "tests/exporter/taps/test_tap.py",
          "tests/exporter/taps/mirroring"),
     ),
 }  # fmt: skip
