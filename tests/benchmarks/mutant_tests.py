@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import coverage
 
@@ -58,8 +58,11 @@ class Copy:
             text=True,
         )
 
-    def close(self) -> None:
-        """End the process that runs tests."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.terminate()
         self._server.communicate()
 
     def run(self, arguments: list[str], limit_seconds: float, more: str = "") -> int:

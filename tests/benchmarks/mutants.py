@@ -96,29 +96,29 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Test the sampled mutants, the areas in turn, until the time is over."""
     names = options.area or list(AREAS)
     found = {name: _Found() for name in names}
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder))
-        tests = {}
-        for name in names:
-            try:
-                tests[name] = AreaTests(copy, AREAS[name].tests, 60 * options.minutes)
-            except RuntimeError as error:
-                sys.exit(f"the tests of {name}: {error}; mend them first")
-        samples = []
-        for name in names:
-            mutants, found[name].left_out = sampled(
-                _codes(AREAS[name]), options.sample, _rng(options, name)
-            )
-            samples.append([(name, one) for one in mutants])
-        until = time.monotonic() + 60 * options.minutes
+    until = time.monotonic() + 60 * options.minutes
+    samples = []
+    for name in names:
+        mutants, found[name].left_out = sampled(
+            _codes(AREAS[name]), options.sample, _rng(options, name)
+        )
+        samples.append([(name, one) for one in mutants])
+    with tempfile.TemporaryDirectory() as folder, Copy(Path(folder)) as copy:
+        tests: dict[str, AreaTests] = {}
         turns = itertools.chain(*itertools.zip_longest(*samples))
         for name, one in filter(None, turns):
             if time.monotonic() > until:
                 break
+            if name not in tests:
+                try:
+                    tests[name] = AreaTests(
+                        copy, AREAS[name].tests, 60 * options.minutes
+                    )
+                except RuntimeError as error:
+                    sys.exit(f"the tests of {name}: {error}; mend them first")
             verdict = tests[name].judge(one)
             found[name].add(verdict, one)
             print(f"{verdict:8} {one.name}", flush=True)
-        copy.close()
     return {name: one.scored() for name, one in found.items()}
 
 
