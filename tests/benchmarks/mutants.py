@@ -158,6 +158,42 @@ def _rng(options: argparse.Namespace, name: str) -> random.Random:
     return random.Random(f"{options.seed} {name}")  # noqa: S311 - nothing to hide
 
 
+def kept(options: argparse.Namespace, areas: dict[str, Any]) -> dict[str, Any]:
+    """Return the results, and write them unless they are to be discarded.
+
+    Areas that were measured one by one, of the same revision and with the same seed, make
+    one file.
+    """
+    now = dt.datetime.now(dt.UTC)
+    name = f"{now:%Y-%m-%d}-{version('tritonwatch')}-mutants.json"
+    path = HERE / "results" / name
+    same = {"revision": revision(), "seed": options.seed, "sample": options.sample}
+    if path.exists() and not options.discard:
+        earlier = json.loads(path.read_text("utf-8"))
+        if earlier.items() >= same.items():
+            areas = earlier["areas"] | areas
+    killed, of = (
+        sum(found[key] for found in areas.values()) for key in ("killed", "of")
+    )
+    document = {
+        "at": now.isoformat(timespec="seconds"),
+        "hardware": hardware(),
+        "versions": {n: version(n) for n in ("tritonwatch", "cosmic-ray", "pytest")}
+        | {"python": platform.python_version()},
+        **same,
+        "minutes": options.minutes,
+        "left_out": LEFT_OUT,
+        "goal": GOAL,
+        "score": round(killed / of, 4) if of else 0.0,
+        "killed": killed,
+        "of": of,
+        "areas": areas,
+    }
+    if not options.discard:
+        path.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    return document
+
+
 def main() -> int:
     """Measure, print and keep; 1 where the score is below the goal."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -167,35 +203,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--discard", action="store_true", help="keep no file")
     options = parser.parse_args()
-    areas = measure(options)
-    killed, of = (
-        sum(found[key] for found in areas.values()) for key in ("killed", "of")
-    )
-    score = killed / of if of else 0.0
-    now = dt.datetime.now(dt.UTC)
-    document = {
-        "at": now.isoformat(timespec="seconds"),
-        "revision": revision(),
-        "hardware": hardware(),
-        "versions": {n: version(n) for n in ("tritonwatch", "cosmic-ray", "pytest")}
-        | {"python": platform.python_version()},
-        "left_out": LEFT_OUT,
-        "seed": options.seed,
-        "sample": options.sample,
-        "minutes": options.minutes,
-        "goal": GOAL,
-        "score": round(score, 4),
-        "killed": killed,
-        "of": of,
-        "areas": areas,
-    }
-    print(json.dumps({key: document[key] for key in ("score", "goal", "killed", "of")}))
-    if not options.discard:
-        part = "".join(f"-{name}" for name in options.area or ())
-        name = f"{now:%Y-%m-%d}-{version('tritonwatch')}-mutants{part}.json"
-        text = json.dumps(document, indent=2) + "\n"
-        (HERE / "results" / name).write_text(text, "utf-8")
-    return 0 if score >= GOAL else 1
+    found = kept(options, measure(options))
+    print(json.dumps({key: found[key] for key in ("score", "goal", "killed", "of")}))
+    return 0 if found["score"] >= GOAL else 1
 
 
 if __name__ == "__main__":
