@@ -135,12 +135,16 @@ build/docs/bin/mkdocs:
 docs: build/docs/bin/mkdocs  ## the documentation as a searchable site, build/site/index.html; broken links fail
 	NO_MKDOCS_2_WARNING=1 $< build
 
-# Apart from the locked environment: it brings rich, which structlog imports where it is.
+# Apart from the locked environment, and from the tests that mutants run: it brings rich, which
+# structlog imports where it is.
 build/mutants/cosmic_ray: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --upgrade --target build/mutants cosmic-ray==8.7.0
 
-mutants: env build/mutants/cosmic_ray  ## wrong changes that fast tests notice, half an hour (ARGS="--area slo --seed 2")
-	PYTHONPATH=build/mutants nice $(BIN)/python tests/benchmarks/mutants.py $(ARGS)
+build/coverage/pytest_cov: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/coverage coverage==7.17.4 pytest-cov==7.0.0
+
+mutants: env build/mutants/cosmic_ray build/coverage/pytest_cov  ## wrong changes that fast tests notice, half an hour (ARGS="--area slo --seed 2")
+	PYTHONPATH=build/mutants:build/coverage nice $(BIN)/python tests/benchmarks/mutants.py $(ARGS)
 
 # Asks the network, so no test runs it. --strict: what cannot be looked up is no "none found".
 audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is locked

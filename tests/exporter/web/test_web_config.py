@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import re
+import shutil
 import ssl
 import statistics
 import time
@@ -18,6 +19,7 @@ from attacks import ENDLESS, Target, basic, idle_connections, pour, tried
 from commands import tritonwatch
 from monitoring import free_port
 from sidecars import SidecarProcess
+from structlog.testing import capture_logs
 from waiting import wait_until
 from web_files import make_pair, make_pairs, openssl, tls_of, trusting
 
@@ -194,6 +196,48 @@ def test_a_changed_password_counts_without_a_restart(serve) -> None:
 def poked(served: Served) -> str:
     served.get()
     return served.log
+
+
+def test_a_file_is_read_again_after_a_second_and_a_wrong_one_changes_nothing(
+    pairs, tmp_path
+) -> None:
+    web, now = tmp_path / "web.yaml", 0.0
+
+    def users(*names: str) -> dict:
+        return {"basic_auth_users": dict.fromkeys(names, HASHED)}
+
+    def write(content: dict) -> None:
+        web.write_text(yaml.safe_dump(content))
+
+    def at(seconds: float) -> tuple[list[str], bool, list[str]]:
+        nonlocal now
+        now = seconds
+        with capture_logs() as log:
+            found = list(file.config.basic_auth_users), file.context is not None
+        return *found, [line["event"] for line in log]
+
+    write(users("a"))
+    file = web_config.WebConfigFile(web, lambda: now)
+    write(users("a", "b"))
+    assert at(0.9) == (["a"], False, [])
+    assert at(1.0) == (["a", "b"], False, ["web_config_reloaded"])
+    assert at(2.0) == (["a", "b"], False, [])
+    write({"nonsense": 1})
+    assert at(3.0) == (["a", "b"], False, ["web_config_refused"])
+    assert at(4.0) == (["a", "b"], False, []), "said once"
+    write(tls_of(pairs))
+    assert at(5.0) == (["a", "b"], False, ["web_config_needs_restart"])
+    write(users("c"))
+    assert at(6.0) == (["c"], False, ["web_config_reloaded"])
+    # A certificate that comes later is found without a change of the file.
+    served = tls_of(pairs, cert_file=str(tmp_path / "new.pem"))
+    shutil.copy(pairs / "server.pem", tmp_path / "new.pem")
+    write(served)
+    file = web_config.WebConfigFile(web, lambda: now)
+    (tmp_path / "new.pem").unlink()
+    assert at(7.0) == ([], True, ["web_config_refused"])
+    shutil.copy(pairs / "server.pem", tmp_path / "new.pem")
+    assert at(8.0) == ([], True, ["web_config_reloaded"])
 
 
 def test_tls_is_spoken_and_nothing_else(serve, pairs) -> None:
