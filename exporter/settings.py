@@ -76,9 +76,9 @@ class ModelFilter(Settings):
     """Selects models by shell-style patterns over their names."""
 
     include: tuple[str, ...] = Field(default=("*",))
-    """Patterns of names to take."""
+    """Patterns of names to include."""
     exclude: tuple[str, ...] = Field(default=())
-    """Patterns of names to leave out; wins over `include`."""
+    """Patterns of names to exclude. Takes precedence over `include`."""
 
     def matches(self, name: str) -> bool:
         """Return whether the model called `name` is selected."""

@@ -103,9 +103,9 @@ class CollectorSettings(Settings):
     interval_seconds: float = Field(default=5.0, gt=0.05, le=3600)
     """Time between the starts of two runs."""
     deadline_seconds: float = Field(default=4.0, gt=0, le=3600)
-    """A run that takes longer has failed; its samples are not used."""
+    """A run that takes longer counts as failed, and its samples are discarded."""
     series_limit: int = Field(default=20_000, ge=1, le=1_000_000)
-    """Limit of series of one run; further ones are dropped and counted."""
+    """Maximum number of series per run; series beyond it are dropped and counted."""
 
     def build(self, access: Access) -> Collector:
         """The collector these settings describe."""

@@ -26,25 +26,27 @@ class ProbeSettings(Settings):
     decides_serving: ClassVar[bool] = True
     """True if its verdicts count for triton_model_serving."""
     name: str = Field(default="", max_length=64, pattern=r"^[a-zA-Z0-9_.-]*$")
-    """Value of the `probe` label and the module's name in /probe; the kind if empty."""
+    """Value of the `probe` label and name of the module in /probe. If empty, the kind.
+    """
     enabled: bool = Field(default=True)
     """Run this probe."""
     interval_seconds: float = Field(default=5.0, gt=0.01, le=86400)
     """Time between two probes of one model by one protocol."""
     jitter_ratio: float = Field(default=0.1, ge=0, le=0.5)
-    """Share of the interval by which each start is moved at random, so that probes of
-    several replicas do not march in step."""
+    """Share of the interval by which each start is shifted at random, so that several
+    replicas do not probe at the same time."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=600)
-    """An answer after that is a timeout."""
+    """A later answer counts as a timeout."""
     linger_seconds: float = Field(default=2.0, ge=0, le=600)
-    """Seconds for which a late answer is still waited for. It is reported late at once and
-    stays a timeout, but can be recognised as ours in Triton's counts.
+    """Time for which to keep waiting for a late answer. The probe is reported as a
+    timeout at once and stays one, but the request can then be recognised as our own in
+    Triton's counts.
     """
     max_requests_per_second: float = Field(default=10.0, gt=0, le=10_000)
-    """Ceiling over all models; with more models than it allows for, the interval
-    stretches (triton_probe_interval_seconds)."""
+    """Maximum rate over all models. If there are too many models for it, the interval
+    becomes longer (triton_probe_interval_seconds)."""
     models: ModelFilter = Field(default=ModelFilter())
-    """The watched models that are probed."""
+    """Which of the watched models to probe."""
     window_seconds: float = Field(default=300.0, gt=0, le=86400)
     """Length of the sliding window of triton_probe_latency_seconds."""
 

@@ -50,8 +50,9 @@ COMPARISON_PAIRS: Final = MetricSpec(
 )
 COMPARISON_BUDGET: Final = MetricSpec(
     "triton_comparison_budget_used_ratio",
-    "Load of a shadow comparison on each model as a share of the champion's"
-    " production, by resource (requests, busy). Absent without production.",
+    "Load of a shadow comparison as a share of the champion's production, by "
+    "resource: requests (inferences sent to each model) or busy (busy time of both "
+    "models). Absent without production.",
     ("comparison", "resource"),
 )
 COMPARISON_WAIT: Final = MetricSpec(

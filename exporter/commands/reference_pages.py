@@ -74,8 +74,8 @@ def metrics_page() -> str:
         "",
         _GENERATED,
         "",
-        "`triton_` is about the server, `tritonwatch_` about this process. Units are",
-        "base units and stand in the name.",
+        "Metrics named `triton_…` describe the server, `tritonwatch_…` this process.",
+        "Values are in base units, which the names contain.",
         "",
         "| metric | kind | labels | meaning |",
         "| --- | --- | --- | --- |",
@@ -97,9 +97,9 @@ def config_page() -> str:
         "",
         _GENERATED,
         "",
-        "YAML; unknown keys are refused; `${env:VAR}` stands for a variable of the",
-        "environment. `tritonwatch check --config FILE` shows every error at once.",
-        "Nothing but this file is read.",
+        "The configuration is one YAML file. Unknown keys are rejected. `${env:VAR}` is",
+        "replaced by an environment variable. `tritonwatch check --config FILE` reports",
+        "all errors at once.",
     ]
     for name, part in parts.items():
         if "properties" not in part:
@@ -108,7 +108,7 @@ def config_page() -> str:
             "",
             f"## {name}",
             "",
-            part.get("description", "").replace("\n", " "),
+            " ".join(part.get("description", "").split()),
             "",
             "| key | type | default | meaning |",
             "| --- | --- | --- | --- |",

@@ -63,42 +63,50 @@ _SECTIONS: Final = {"slo", "drift", "energy", "comparison"}
 
 
 class TlsSettings(TlsFiles):
-    """TLS towards Triton. With no file at all the system's authorities are trusted."""
+    """TLS towards Triton.
+
+    Without `ca_file`, the certificate authorities of the system are trusted.
+    """
 
     protocols: tuple[Literal["grpc", "http"], ...] = Field(
         default=("grpc", "http"), min_length=1
     )
-    """Protocols that use TLS; `[grpc]` for a Triton with `--grpc-use-ssl` alone."""
+    """Protocols that use TLS; `[grpc]` for a Triton with `--grpc-use-ssl` only."""
 
 
 class TargetSettings(Settings):
-    """The Triton server that is watched.
+    """The Triton server to watch.
 
-    One target is one process: behind a name with several servers each question reaches
-    another, and counts are wrong.
+    One target is one server process. Behind a name that resolves to several servers,
+    each request reaches a different one, and counts are wrong.
     """
 
     grpc: Address = Field(default="localhost:8001")
     """Address of Triton's gRPC service."""
     http: Address | None = Field(default="localhost:8000")
-    """Address of Triton's HTTP service; null where it is off."""
+    """Address of Triton's HTTP service; null if it is off."""
     metrics: Address | None = Field(default="localhost:8002")
-    """Address of Triton's own metrics; null where they are off."""
+    """Address of Triton's metrics; null if they are off."""
     tls: TlsSettings | None = Field(default=None)
-    """TLS for gRPC, HTTP or both; Triton's metrics are always plain HTTP."""
+    """TLS for gRPC, HTTP or both. Triton serves its metrics over plain HTTP only."""
     headers: Headers = Field(default={}, max_length=100)
-    """Sent with every request: authorisation, keys of restricted APIs."""
+    """Headers sent with every request, such as authorisation or keys of restricted
+    APIs."""
 
 
 class TapSettings(Settings):
-    """The listeners for traces and mirrored requests, open while a collector reads them."""
+    """The listeners for traces and mirrored requests.
+
+    They are open while a collector uses them.
+    """
 
     address: BindAddress = Field(default="127.0.0.1")
-    """Address to bind: loopback, since anyone who can reach it can add to the numbers."""
+    """Address to bind. The default is loopback, since anyone who can reach the tap can
+    falsify the metrics."""
     port: int = Field(default=8004, ge=0, le=65535)
-    """Port to bind; 0 takes a free one."""
+    """Port to bind; 0 selects a free port."""
     grpc_port: int = Field(default=8005, ge=0, le=65535)
-    """Port of the gRPC tap, for mirrored requests; 0 takes a free one."""
+    """Port of the gRPC tap, for mirrored requests; 0 selects a free port."""
 
 
 class ListenSettings(Settings):
@@ -107,17 +115,18 @@ class ListenSettings(Settings):
     address: BindAddress = Field(default="0.0.0.0")  # noqa: S104 - what is scraped is reachable
     """Address to bind."""
     port: int = Field(default=8003, ge=0, le=65535)
-    """Port to bind; 0 takes a free one."""
+    """Port to bind; 0 selects a free port."""
     hosts: tuple[str, ...] = Field(default=(), max_length=1_000)
-    """Host names (shell-style patterns) under which browsers may open the pages, and any
-    client may report runs, capacities and acknowledgements to the tap; besides
-    addresses, names without a dot and internal ones (*.local, *.internal, *.svc)."""
+    """Further host names (shell-style patterns) under which browsers may open the pages
+    and clients may report runs, capacities and acknowledgements to the tap. Always
+    allowed: IP addresses, names without a dot, *.local, *.internal and *.svc."""
     memory_bytes: int | None = Field(default=None, ge=64 << 20)
-    """Resident memory above which taps refuse data. Three quarters of the control group's
-    limit, where that is lower or this is not set. Needs a restart.
+    """Resident memory above which the taps refuse data. Three quarters of the control
+    group's limit apply if that is lower or if this is not set. A change needs a
+    restart.
     """
     tap: TapSettings = Field(default=TapSettings())
-    """The taps' own listener."""
+    """The listener of the taps."""
 
 
 _INTERNAL_DOMAINS: Final = frozenset({"internal", "lan", "local", "localhost", "svc"})
@@ -125,14 +134,15 @@ _INTERNAL_DOMAINS: Final = frozenset({"internal", "lan", "local", "localhost", "
 
 
 class MultiTargetSettings(Settings):
-    """Addresses that /probe?target= may be pointed at."""
+    """Addresses that /probe?target= may probe."""
 
     allow: tuple[str, ...] = Field(default=(), max_length=10_000)
     """Shell-style patterns for "host:port". Other addresses are refused."""
     open: bool = Field(default=False)
-    """Allow any address. Anyone who can reach /probe can then reach this network."""
+    """Allow any address. Anyone who can reach /probe can then send requests into this
+    network."""
     max_concurrent: int = Field(default=4, ge=1, le=64)
-    """Limit of concurrent /probe requests; more are answered 503."""
+    """Maximum number of concurrent /probe requests. Further ones get status 503."""
 
     @property
     def broad(self) -> list[str]:
@@ -156,39 +166,41 @@ class LogSettings(Settings):
     level: Literal["debug", "info", "warning", "error"] = Field(default="info")
     """Lowest level that is written."""
     format: Literal["logfmt", "json"] = Field(default="logfmt")
-    """One line an event either way."""
+    """Format of the log. Both formats write one line per event."""
 
 
 class Config(Settings):
     """The whole file."""
 
     target: TargetSettings = Field(default=TargetSettings())
-    """The Triton server that is watched."""
+    """The Triton server to watch."""
     models: ModelFilter = Field(default=ModelFilter())
     """The models of the server to watch."""
     listen: ListenSettings = Field(default=ListenSettings())
     """Address at which this process serves its pages."""
     collectors: tuple[AnyCollector, ...] = Field(default=())
-    """Settings in place of a collector's defaults; those not named run with theirs."""
+    """Collectors with settings of their own. Collectors that are not listed run with
+    their defaults."""
     probes: tuple[AnyProbe, ...] = Field(default=(SyntheticSettings(),), max_length=32)
-    """Requests sent to the models. The default synthetic probe runs beside those listed
-    unless one of its kind is among them; `enabled: false` turns it off, as does an empty
-    list.
+    """Probes: requests sent to the models. The default synthetic probe also runs unless
+    a synthetic probe is listed. An empty list, or one with `enabled: false`, turns it
+    off.
     """
     multi_target: MultiTargetSettings = Field(default=MultiTargetSettings())
-    """Addresses that /probe?target= may be pointed at."""
+    """Addresses that /probe?target= may probe."""
     slos: tuple[AnyObjective, ...] = Field(default=(), max_length=200)
     """Service level objectives; `tritonwatch rules` writes their alerts."""
     drift: tuple[DriftSettings, ...] = Field(default=(), max_length=100)
-    """Models whose data are watched, each with its reference; fed by the taps."""
+    """Models whose inputs or outputs are watched for drift, each with its reference.
+    The taps supply the data."""
     comparisons: tuple[ComparisonSettings, ...] = Field(default=(), max_length=32)
-    """Champion against challenger: which is better, with a stated error rate."""
+    """Comparisons of a champion with a challenger, with a bounded error rate."""
     power: PowerSettings | None = Field(default=PowerSettings())
-    """Sources of power readings; null reads none."""
+    """Sources of power readings; null turns power and energy off."""
     cost: CostSettings = Field(default=CostSettings())
     """Prices and other inputs of the cost of an inference."""
     otlp: OtlpSettings | None = Field(default=None)
-    """Push everything to an OpenTelemetry collector as well."""
+    """Also push all samples to an OpenTelemetry collector."""
     log: LogSettings = Field(default=LogSettings())
     """The log."""
 

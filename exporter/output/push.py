@@ -32,7 +32,7 @@ _OUTCOMES: Final = ("ok", "failed")
 
 
 class OtlpSettings(Settings):
-    """OTLP collector to which all samples are pushed as well."""
+    """OTLP collector to which all samples are also pushed."""
 
     endpoint: str = Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=2000)
     """The collector's base address, like http://localhost:4318 (HTTP) or
@@ -42,14 +42,15 @@ class OtlpSettings(Settings):
     interval_seconds: float = Field(default=15.0, ge=0.1, le=3600)
     """Time between two pushes."""
     timeout_seconds: float = Field(default=5.0, gt=0, le=600)
-    """Longest a push may take, retries included."""
+    """Timeout of a push, including retries."""
     headers: Headers = Field(default={}, max_length=100)
-    """Sent with every push."""
+    """HTTP headers or gRPC metadata sent with every push."""
     resource: dict[str, str] = Field(default={}, max_length=100)
-    """Resource attributes beside service.name and the like, or in their place."""
+    """Resource attributes, added to service.name and the other defaults or replacing
+    them."""
     traces: bool = Field(default=False)
     """Push a span for every probe, and send its context to Triton as traceparent, so
-    that Triton's own trace continues it."""
+    that Triton's own trace becomes part of the same trace."""
 
     @field_validator("endpoint")
     @classmethod

@@ -40,16 +40,17 @@ LARGEST: Final = {
 
 
 class InputSettings(Settings):
-    """Content of one input tensor; the model's metadata give what is left out."""
+    """Content of one input tensor. What is left out comes from the model's metadata."""
 
     shape: tuple[Size, ...] | None = Field(default=None, max_length=16)
-    """Sizes in place of the declared ones, batch dimension included; no -1."""
+    """Shape in place of the declared one, including the batch dimension; no -1."""
     range: tuple[Number, Number] | None = Field(default=None)
-    """Values are drawn evenly from here; integers include both ends."""
+    """Values are drawn uniformly from this range. For integers both ends are included.
+    """
     values: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
-    """Values are drawn from these."""
+    """Values are drawn from this list."""
     omit: bool = Field(default=False)
-    """Leave an optional input out."""
+    """Leave out this optional input."""
 
     @field_validator("range")
     @classmethod

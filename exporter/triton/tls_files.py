@@ -14,10 +14,13 @@ from exporter.system import whole_file
 
 
 class TlsFiles(Settings):
-    """TLS towards a server. With no file at all the system's authorities are trusted."""
+    """TLS towards a server.
+
+    Without `ca_file`, the certificate authorities of the system are trusted.
+    """
 
     ca_file: Path | None = Field(default=None)
-    """Authorities that may have signed the server's certificate (PEM)."""
+    """Certificate authorities that may have signed the server's certificate (PEM)."""
     cert_file: Path | None = Field(default=None)
     """Our certificate, for mutual TLS (PEM)."""
     key_file: Path | None = Field(default=None)

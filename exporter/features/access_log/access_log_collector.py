@@ -28,7 +28,7 @@ _SHARE_OF_DEADLINE: Final = 0.5
 
 
 class AccessLogSettings(CollectorSettings):
-    """Outcomes as clients see them, from access logs of nginx or Envoy.
+    """Request outcomes as clients see them, from the access logs of nginx or Envoy.
 
     The proxies write one JSON object a line: `deploy/nginx`, `deploy/envoy`.
     """
@@ -37,13 +37,15 @@ class AccessLogSettings(CollectorSettings):
     paths: tuple[Path, ...] = Field(
         default=(Path("/var/log/nginx/tritonwatch.log"),), min_length=1, max_length=16
     )
-    """The logs; each is read from its end on, and followed through rotation."""
+    """Paths of the logs. Each is read from its current end and followed through
+    rotation."""
     owner: bool = Field(default=False)
-    """Free the disk space of lines that were read, instead of a rotation: the file keeps
-    its size but uses no disk space. Needs write permission.
+    """Free the disk space of lines that have been read, as an alternative to log
+    rotation: the file keeps its size but uses no disk space. Needs write permission.
     """
     max_run_bytes: int = Field(default=64 << 20, ge=1 << 20, le=1 << 30)
-    """Maximum of bytes read from each log in a run; the rest waits for the next."""
+    """Maximum number of bytes read from each log per run; the rest is read in the next
+    run."""
 
     def build(self, access: Access) -> AccessLogCollector:
         """The collector."""

@@ -31,12 +31,12 @@ class ColdStartSettings(CollectorSettings):
 
     kind: Literal["cold_start"] = "cold_start"
     interval_seconds: float = Field(default=0.25, gt=0.05, le=3600)
-    """Time between two polls, which is the resolution of load times."""
+    """Time between two polls. It is the resolution of load times."""
     timeout_seconds: float = Field(default=1.5, gt=0, le=60)
-    """Longest wait for one answer of the server, the first inference's too."""
+    """Timeout of one request to the server, including the first inference."""
     ask: bool = Field(default=True)
-    """Send one inference to a model as soon as it is ready, to measure the duration of the
-    first one.
+    """Send one inference to a model as soon as it is ready, to measure the duration of
+    the first one.
     """
     overrides: dict[str, dict[str, InputSettings]] = Field(
         default={}, max_length=10_000

@@ -40,19 +40,20 @@ _REFERENCE: Final = re.compile(r"(?P<model>.+?)(?::(?P<version>[0-9]+))?", re.DO
 
 
 class MarginSettings(Settings):
-    """Margins: the smallest differences that would matter."""
+    """Margins: the smallest differences that matter."""
 
     agreement: float = Field(default=0.02, ge=0, le=1)
-    """Share of answers on which the two may disagree."""
+    """Share of answers on which the two models may disagree."""
     output_distance: float = Field(default=0.05, ge=0, le=1)
-    """Mean distance of the answers: length of their difference over the sum of their
-    lengths."""
+    """Mean distance between the answers: norm of their difference divided by the sum of
+    their norms."""
     accuracy: float = Field(default=0.01, ge=0, le=1)
-    """Share of right answers, as a difference."""
+    """Allowed decrease of accuracy, as a difference of shares."""
     success: float = Field(default=0.01, ge=0, le=1)
-    """Share of requests answered, as a difference."""
+    """Allowed decrease of the share of requests answered, as a difference of shares."""
     latency_mean: float = Field(default=0.05, ge=0, le=100)
-    """Allowed increase, as a share of the champion's; the same for all that follow."""
+    """Allowed increase, relative to the champion. The same applies to the settings that
+    follow."""
     latency_variance: float = Field(default=0.5, ge=0, le=100)
     """See latency_mean."""
     latency_p50: float = Field(default=0.05, ge=0, le=100)
@@ -62,7 +63,7 @@ class MarginSettings(Settings):
     latency_p99: float = Field(default=0.1, ge=0, le=100)
     """See latency_mean."""
     energy: float = Field(default=0.05, ge=0, le=100)
-    """Joules an inference; see latency_mean."""
+    """Joules per inference; see latency_mean."""
     memory: float = Field(default=0.05, ge=0, le=100)
     """See latency_mean."""
 
@@ -75,33 +76,33 @@ class BudgetSettings(Settings):
     """Limits on the load that a shadow comparison adds to the server."""
 
     request_ratio: float | None = Field(default=0.05, gt=0, le=1)
-    """Limit of inferences sent to the champion and to the challenger, each as a share of the
-    champion's own from production; a batch of n counts n. null: not limited.
+    """Maximum number of inferences sent to each of the two models, as a share of the
+    champion's production inferences. A batch of n counts n. null: no limit.
     """
     busy_ratio: float | None = Field(default=0.05, gt=0, le=1)
-    """Busy time of both on our behalf, as a share of the champion's for production.
-    null: not limited."""
+    """Maximum busy time that the comparison causes on both models together, as a share
+    of the champion's busy time for production. null: no limit."""
     idle_pairs_per_second: float = Field(default=1.0, ge=0, le=10_000)
-    """Pairs per second while the champion has had no production traffic for two seconds; 0
-    to send none then. Without both shares it does not apply.
+    """Pairs per second once the champion has had no production traffic for two seconds;
+    0 sends none. Has no effect if `request_ratio` and `busy_ratio` are both null.
     """
     max_pairs_per_second: float = Field(default=20.0, gt=0, le=10_000)
-    """Upper limit of pairs per second, with or without production."""
+    """Maximum number of pairs per second, with or without production traffic."""
 
 
 class SourceSettings(Settings):
     """Source of a shadow comparison's inputs."""
 
     source: Literal["auto", "mirror", "golden", "synthetic"] = Field(default="auto")
-    """Mirrored production requests from a tap, a file, or made-up tensors. `auto` takes
-    the first of them that there is."""
+    """Mirrored production requests from a tap, rows of a file, or generated tensors.
+    `auto` uses the first of these that is available."""
     file: Path | None = Field(default=None)
-    """A golden file (npz, CSV, Parquet, JSON): a column for each input, one row a
-    sample, and where accuracy is wanted the right classes."""
+    """A golden file (npz, CSV, Parquet, JSON) with a column for each input and a row
+    for each sample; to compare accuracy, also the correct classes."""
     label: str = Field(default="label", min_length=1, max_length=256)
-    """The file's column of right classes, where it has one."""
+    """Column with the correct classes, if the file has one."""
     overrides: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """Content of made-up tensors, by input name."""
+    """Content of generated tensors, by input name."""
 
     @model_validator(mode="after")
     def _has_file(self) -> Self:
@@ -116,36 +117,40 @@ class ComparisonSettings(Settings):
     name: str = Field(default=..., pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
     """Value of the `comparison` label."""
     champion: str = Field(default=..., min_length=1, max_length=1024)
-    """MODEL or MODEL:VERSION; without a version the latest ready one."""
+    """MODEL or MODEL:VERSION. Without a version, the latest ready version."""
     challenger: str = Field(default=..., min_length=1, max_length=1024)
     """The same."""
     mode: Literal["shadow", "ab"] = Field(default="shadow")
-    """`shadow`: send the same requests to both. `ab`: compare production's own requests to
-    each, by statistics and traces; nothing is sent."""
+    """`shadow`: send the same requests to both models. `ab`: compare the production
+    requests that each model receives, from statistics and traces; nothing is sent."""
     metrics: tuple[Metric, ...] = Field(default=())
-    """Metrics to compare; if empty, all that the mode and the inputs support."""
+    """Metrics to compare. If empty, all metrics that the mode and the inputs support.
+    """
     margins: MarginSettings = Field(default=MarginSettings())
-    """Margins: the smallest differences that would matter."""
+    """Margins: the smallest differences that matter."""
     alpha: float = Field(default=0.05, gt=0, lt=1)
-    """Upper bound on the probability of any false positive, over all metrics and
-    evaluations; each metric gets an equal part of it.
+    """Upper bound on the probability of any false positive over all metrics and
+    evaluations. It is divided equally among the metrics.
     """
     budget: BudgetSettings = Field(default=BudgetSettings())
-    """Limits on the load that it adds to the server."""
+    """Limits on the load that a shadow comparison adds to the server."""
     inputs: SourceSettings = Field(default=SourceSettings())
     """Source of the inputs."""
     agreement: Literal["auto", "argmax", "close"] = Field(default="auto")
-    """Definition of agreement: the same class, or all values close. `auto`: the class where
-    an output is a row of at least two floats.
+    """Definition of agreement: the same class (`argmax`) or all values within the
+    tolerance (`close`). `auto` compares classes where an output is a row of at least
+    two floats.
     """
     tolerance: float = Field(default=1e-3, ge=0, le=1)
     """Relative, for `close`."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=600)
-    """An answer after that is none."""
+    """Later answers count as missing."""
     max_pairs: int = Field(default=50_000, ge=100, le=1_000_000)
-    """Pairs after which the verdicts are final and no more requests are sent."""
+    """Number of pairs after which the verdicts are final and no more requests are sent.
+    """
     seed: int = Field(default=0, ge=0)
-    """Seed of the order in which the two get their requests, and of the inputs."""
+    """Seed of the inputs and of the order in which the two models get their requests.
+    """
 
     @field_validator("metrics")
     @classmethod

@@ -27,9 +27,9 @@ class ServerSettings(CollectorSettings):
 
     kind: Literal["server"] = "server"
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)
-    """Longest wait for one answer of the server."""
+    """Timeout of one request to the server."""
     refresh_seconds: float = Field(default=60.0, gt=0, le=86400)
-    """Age at which a model's metadata is read again."""
+    """Age at which the metadata of a model are read again."""
 
     def build(self, access: Access) -> ServerCollector:
         """The collector that keeps the inventory."""

@@ -32,16 +32,15 @@ class DriftFeatureSettings(Settings):
     name: str = Field(min_length=1, max_length=100)
     """Value of the `feature` label."""
     tensor: str = Field(min_length=1, max_length=200)
-    """The tensor it is in."""
+    """Name of the tensor that holds it."""
     column: int = Field(default=0, ge=0, le=1 << 24)
-    """Index of the value within a row, from 0, in the tensor's own order."""
+    """Index of the value within a row of the tensor, from 0."""
     type: Literal["numeric", "categorical"] | None = Field(default=None)
-    """Kind of the feature; null decides by the datatype: text and booleans are
-    categories.
+    """Type of the feature. null: by datatype, where text and booleans are categorical.
     """
     of: Literal["column", "confidence"] = Field(default="column")
-    """`confidence` watches how sure each answer of a classifier is, its largest
-    probability: the row by row of what the estimated accuracy is the mean of."""
+    """`confidence` watches the confidence of each answer of a classifier, its largest
+    probability. The estimated accuracy is calculated from the same values."""
 
     @model_validator(mode="after")
     def _confidence_is_a_number(self) -> DriftFeatureSettings:
@@ -55,26 +54,27 @@ class DriftFeatureSettings(Settings):
 
 
 class DriftLearnSettings(Settings):
-    """A reference learnt from live traffic; it should be like the traffic to come."""
+    """Learn the reference from live traffic, which should resemble future traffic."""
 
     rows: int = Field(default=10_000, ge=500, le=10_000_000)
-    """Minimum of rows; with 1,000 small changes take longer to detect."""
+    """Minimum number of rows. With as few as 1,000, small changes take longer to
+    detect."""
     seconds: float = Field(default=86_400.0, ge=1, le=90 * 86_400)
-    """Minimum duration: a whole day includes its night."""
+    """Minimum duration. A whole day covers the daily cycle."""
 
 
 class DriftWindowSettings(Settings):
-    """Length of a window: it closes after `seconds`, once it holds `rows` rows."""
+    """Size of a window: it closes once it is `seconds` old and has `rows` rows."""
 
     rows: int = Field(default=500, ge=1, le=100_000_000)
-    """Fewest rows of a window."""
+    """Minimum number of rows in a window."""
     seconds: float = Field(default=600.0, ge=1, le=86_400)
-    """Shortest time between the ends of two windows."""
+    """Minimum time between the ends of two windows."""
     longest_seconds: float = Field(default=86_400.0, ge=1, le=7 * 86_400)
-    """Age at which a window closes with any number of rows above 0."""
+    """Age at which a window closes even if it has fewer rows, as long as it has one."""
     panes: int = Field(default=1, ge=1, le=168)
-    """Number of latest windows that scores and shares combine: 1 tumbles, more slide.
-    Alarms evaluate every window by itself.
+    """Number of latest windows combined for scores and shares: 1 gives tumbling
+    windows, more give sliding ones. Alarms evaluate each window separately.
     """
 
     @model_validator(mode="after")
@@ -88,17 +88,18 @@ class DriftWindowSettings(Settings):
 
 
 class DriftForecastSettings(Settings):
-    """Forecast of when the model has to be retrained, where the data support one."""
+    """Forecast of when the model has to be retrained, if the data support one."""
 
     accuracy_floor: float | None = Field(default=None, gt=0, lt=1)
-    """Lowest acceptable accuracy: forecasts when triton_estimated_accuracy_ratio of the
-    model falls below it."""
+    """Lowest acceptable accuracy. Forecasts when triton_estimated_accuracy_ratio of the
+    model will fall below it."""
     psi_limit: float | None = Field(default=None, gt=0, le=100)
-    """Highest acceptable PSI of any feature, above its mean without change: forecasts when
-    it will be exceeded.
+    """Highest acceptable PSI of any feature, above its mean without a change. Forecasts
+    when it will be exceeded.
     """
     every_seconds: float = Field(default=3600.0, ge=1, le=7 * 86_400)
-    """One point of the series is the mean of so long; at least 24 are needed."""
+    """Time over which one point of the forecast is averaged. A forecast needs at least
+    24 points."""
 
     @model_validator(mode="after")
     def _something(self) -> DriftForecastSettings:
@@ -110,54 +111,56 @@ class DriftForecastSettings(Settings):
 
 
 class DriftSettings(Settings):
-    """Watch the data of some models, seen by the taps, beside a reference."""
+    """Compare the data of some models, received by the taps, with a reference."""
 
     models: str = Field(default="*", min_length=1, max_length=200)
-    """Shell-style pattern of the models; the first entry that matches is theirs."""
+    """Shell-style pattern of the models. A model uses the first entry that matches."""
     side: Side = Field(default="inputs")
     """Tensors to watch: the models' inputs or their outputs."""
     reference: Path | None = Field(default=None)
-    """A reference profile, as `tritonwatch drift fit` makes it; read again when it
-    changes."""
+    """Path of a reference profile written by `tritonwatch drift fit`. Reloaded when the
+    file changes."""
     learn: DriftLearnSettings | None = Field(default=None)
-    """In place of `reference`: learn it from live traffic."""
+    """Learn the reference from live traffic instead of setting `reference`."""
     features: tuple[DriftFeatureSettings, ...] = Field(default=(), max_length=4096)
-    """With `learn`: the columns to watch; none named watches all, as `tensor[i]`."""
+    """With `learn`: the columns to watch. If empty, all columns, named `tensor[i]`."""
     text: tuple[str, ...] = Field(default=(), max_length=64)
-    """With `learn`: tensors of free text, such as prompts. Each is watched by its length, its
-    characters, repetition and refusals, as `TENSOR.characters` and so on; no text is kept."""
+    """With `learn`: tensors of free text, such as prompts. Length, characters, repetition and
+    refusals of each are watched, as `TENSOR.characters` and so on; the text is not kept."""
     window: DriftWindowSettings = Field(default=DriftWindowSettings())
-    """Length of the windows that are judged."""
+    """Size of the windows that are compared with the reference."""
     false_alarms_per_month: float = Field(default=1.0, gt=0, le=1000)
-    """The main setting: maximum of alarms in 30 days while nothing changes, for all features
-    of the model together, however often they are evaluated.
+    """The main setting: maximum mean number of alarms in 30 days while nothing changes,
+    over all features of the model and however often they are evaluated.
     """
     margin_sigma: float = Field(default=0.0, ge=0, le=2)
-    """A shift up to this is not worth an alarm, in standard deviations."""
+    """Largest shift of a mean that raises no alarm, in standard deviations."""
     margin_rate: float = Field(default=0.0, ge=0, lt=1)
-    """A rise up to this of a share (missing, out of range, unseen) is not either."""
+    """Largest increase of a share (missing, out of range, unseen) that raises no alarm.
+    """
     statistics: tuple[StatisticName, ...] = Field(
         default=("psi", "jensen_shannon", "kolmogorov_smirnov", "wasserstein"),
         max_length=7,
     )
-    """Distances to expose, each with its value expected without change."""
+    """Distances to expose, each with the value expected without a change."""
     classic_thresholds: bool = Field(default=False)
-    """Also expose which distances exceed the usual rules of thumb (PSI 0.2 …), which ignore
-    the number of rows in a window.
+    """Also expose which distances exceed the common rules of thumb (such as PSI 0.2).
+    These ignore the number of rows in a window.
     """
     max_features: int = Field(default=100, ge=1, le=4096)
-    """Limit of features with series of their own, those with an alarm first; all are
-    watched.
+    """Maximum number of features with series of their own; features with an alarm come
+    first. All features are watched.
     """
     export_bins: tuple[str, ...] = Field(default=(), max_length=100)
-    """Shell-style patterns of features whose bins are exposed too, 17 series or fewer
-    and as many of the reference, so that Prometheus can add up a fleet."""
+    """Shell-style patterns of features whose bins are also exposed, so that Prometheus
+    can sum over a fleet. Up to 17 series per feature, and as many for the reference."""
     state: Path | None = Field(default=None)
-    """A folder that keeps windows, evidence and learnt references over a restart."""
+    """Folder in which windows, evidence and learnt references are kept across restarts.
+    """
     state_seconds: float = Field(default=60.0, ge=0.1, le=86_400)
-    """Time between two saves; data after the last one are lost by a kill -9."""
+    """Time between two saves. A kill -9 loses the data since the last one."""
     forecast: DriftForecastSettings | None = Field(default=None)
-    """Foresee when to train again."""
+    """Forecast of when the model has to be retrained."""
 
     @property
     def windows_per_false_alarm(self) -> float:

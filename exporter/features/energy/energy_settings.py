@@ -24,40 +24,45 @@ _PRICE_MOST = 1_000_000_000
 
 
 class ModelWorkSettings(Settings):
-    """Hardware work of one inference of a model."""
+    """Operations per inference of a model."""
 
     flops_per_inference: float = Field(gt=0, le=1e24)
-    """Floating point operations (a multiply-add is two), integer ones for int8."""
+    """Floating point operations per inference (a multiply-add counts as two); integer
+    operations for int8."""
     precision: Precision = Field(default="fp16")
     """Precision of the arithmetic, which selects the GPU's peak."""
 
 
 class GpuPeakSettings(Settings):
-    """Peak performance of a GPU that the built-in table lacks or has wrong."""
+    """Peak performance of a GPU that is missing or wrong in the built-in table."""
 
     peak_flops: dict[Precision, float] = Field(default={}, max_length=16)
-    """Operations a second by precision, dense."""
+    """Dense operations per second, by precision."""
 
 
 class CostSettings(Settings):
-    """Prices and other inputs of derived figures; those left out are not derived."""
+    """Prices and other inputs of derived figures.
+
+    Figures whose inputs are not set are absent.
+    """
 
     currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
-    """ISO 4217 code, as a label."""
+    """ISO 4217 code, used as the value of the `currency` label."""
     gpu_hour_price: float | None = Field(default=None, ge=0, le=_PRICE_MOST)
-    """Price of one GPU for an hour."""
+    """Price of one GPU per hour."""
     machine_hour_price: float | None = Field(default=None, ge=0, le=_PRICE_MOST)
-    """Price of the machine for an hour, GPUs not included."""
+    """Price of the machine per hour, without its GPUs."""
     electricity_price_per_kwh: float | None = Field(default=None, ge=0, le=_PRICE_MOST)
-    """Price of a kilowatt hour, where it is not in the prices above."""
+    """Price per kilowatt hour, if it is not included in the prices above."""
     pue: float = Field(default=1.0, ge=1, le=10)
-    """Power usage effectiveness: energy of the data centre over that of its machines."""
+    """Power usage effectiveness: energy of the data centre over that of its machines.
+    """
     grid_grams_per_kwh: float | None = Field(default=None, ge=0, le=100_000)
-    """CO2 equivalent of a kilowatt hour of this grid."""
+    """Grams of CO2 equivalent per kilowatt hour from this grid."""
     models: dict[str, ModelWorkSettings] = Field(default={}, max_length=10_000)
-    """Work of an inference, by model name."""
+    """Work per inference, by model name."""
     gpu: GpuPeakSettings = Field(default=GpuPeakSettings())
-    """Peak of the GPUs, in place of the built-in table."""
+    """Peak performance of the GPUs, in place of the built-in table."""
 
     def model_mentions(self) -> Iterator[ModelMention]:
         """The models whose work is given."""
@@ -65,24 +70,26 @@ class CostSettings(Settings):
 
 
 class PowerSettings(CollectorSettings):
-    """Sources of power readings, and the division of energy."""
+    """Sources of power readings, and how energy is divided among models."""
 
     interval_seconds: float = Field(default=1.0, gt=0.05, le=60)
     """Time between two readings of the sensors."""
     deadline_seconds: float = Field(default=4.0, gt=0, le=3600)
-    """A run that takes longer has failed; its samples are not used."""
+    """A run that takes longer counts as failed, and its samples are discarded."""
     sources: tuple[AnySource, ...] = Field(
         default=(NvmlSettings(), TritonGaugesSettings(), RaplSettings()),
         min_length=1,
         max_length=16,
     )
-    """Sources in order of preference: the first available one of each boundary (gpu, host)."""
+    """Sources in order of preference. For each boundary (gpu, host) the first available
+    one is used."""
     window_seconds: float = Field(default=5.0, ge=1, le=600)
-    """Minimum time over which energy is divided; longer than the longest execution."""
+    """Minimum length of the windows in which energy is divided among models. Set it
+    higher than the longest execution."""
     rate_window_seconds: float = Field(default=300.0, ge=10, le=86400)
-    """Time over which energy and cost of one inference are averaged."""
+    """Time over which energy and cost per inference are averaged."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)
-    """Longest wait for Triton's own metrics page."""
+    """Timeout of a request to Triton's metrics page."""
 
     @model_validator(mode="after")
     def _consistent(self) -> PowerSettings:

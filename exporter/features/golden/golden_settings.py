@@ -26,34 +26,38 @@ _FORMATS: Final[dict[str, Format]] = {
 
 
 class GoldenData(Settings):
-    """A file of held-out samples, one a row, with labels, expected answers or both."""
+    """File of held-out samples, one per row, with labels, expected answers or both."""
 
     file: Path
-    """npz, CSV, Parquet, or JSON in Triton's or perf_analyzer's input format. Columns have
-    the names of the model's inputs; `NAME[0]`, `NAME[1]` … make one vector; expected
-    answers stand in columns `expected:OUTPUT`, as `tritonwatch golden record` writes."""
+    """npz, CSV, Parquet, or JSON in Triton's or perf_analyzer's input format. Columns
+    are named after the model's inputs; `NAME[0]`, `NAME[1]` … form one vector. Expected
+    answers are in columns `expected:OUTPUT`, as written by `tritonwatch golden record`.
+    """
     format: Literal["npz", "csv", "parquet", "json"] | None = Field(default=None)
-    """Format of the file; by its suffix if left out."""
+    """Format of the file. Default: by its suffix."""
     name: str = Field(default="", max_length=64, pattern=r"^[a-zA-Z0-9_.-]*$")
-    """Value of the `dataset` label; the file's name without suffix if empty."""
+    """Value of the `dataset` label. If empty, the name of the file without its suffix.
+    """
     columns: dict[str, tuple[str, ...]] = Field(default={}, max_length=1000)
-    """Columns of each input, by input name, where they have other names."""
+    """Columns of each input, by input name, if they are named differently."""
     label: str | None = Field(default=None)
-    """Column of the truth."""
+    """Column with the correct labels."""
     classes: tuple[Scalar, ...] = Field(default=(), max_length=10_000)
-    """Labels in the order of the output's columns; numbers from 0 on if left out."""
+    """Labels in the order of the output's columns. Default: the numbers from 0."""
     output: str = Field(default="")
-    """The output that the label is of; may be left out where there is only one."""
+    """The output that the label belongs to. Optional if there is only one."""
     expected: dict[str, str] = Field(default={}, max_length=100)
-    """Column of expected answers, by output name, beside `expected:OUTPUT`."""
+    """Column of expected answers, by output name, in addition to columns
+    `expected:OUTPUT`."""
     task: Literal["classification", "regression"] | None = Field(default=None)
-    """Task of the model; if left out, labels of whole numbers or text are classes."""
+    """Task of the model. By default, integer and text labels mean classification."""
     top_k: tuple[int, ...] = Field(default=(), max_length=5)
-    """Also count an answer as correct if the truth is among the k highest scores."""
+    """Values of k for top-k accuracy: an answer counts as correct if the label is among
+    the k highest scores."""
     tolerance_relative: float = Field(default=1e-3, ge=0, le=1)
-    """Largest relative difference of a float from the expected one."""
+    """Largest relative difference of a float from the expected value."""
     tolerance_absolute: float = Field(default=1e-5, ge=0)
-    """Further absolute difference that is allowed. Other datatypes must be equal."""
+    """Absolute difference allowed in addition. Other datatypes must be equal."""
     allow_nan: bool = Field(default=False)
     """Accept NaN and infinities in inputs and expected answers as data."""
 
@@ -92,29 +96,32 @@ class GoldenSettings(ProbeSettings):
     data: GoldenData
     """The golden data."""
     protocol: Transport = Field(default="grpc")
-    """Decoupled models answer over gRPC only."""
+    """Protocol of the requests. Decoupled models answer over gRPC only."""
     samples_per_request: int = Field(default=8, ge=1, le=1024)
-    """Rows per request; at most the model's largest batch."""
+    """Rows per request, limited to the model's maximum batch size."""
     request_share: float = Field(default=0.05, gt=0, le=0.5)
-    """Limit of golden requests, as a share of all requests to the model in a minute."""
+    """Maximum number of golden requests, as a share of all requests to the model in a
+    minute."""
     busy_share: float = Field(default=0.05, gt=0, le=0.5)
-    """Limit of the time of golden requests, as a share of the model's busy time."""
+    """Maximum time of golden requests, as a share of the model's busy time."""
     idle_requests_per_second: float = Field(default=0.5, gt=0, le=100)
-    """Rate at which a model with little traffic still gets requests."""
+    """Rate of requests to a model with little traffic."""
     idle_busy_ratio: float = Field(default=0.02, gt=0, le=1)
-    """Share of the time for which that may keep it busy."""
+    """Maximum share of time for which these requests may keep the model busy."""
     baseline_accuracy: float | None = Field(default=None, gt=0, le=1)
-    """Accuracy without a fault. If left out: the one that `golden record` wrote, or else that
-    of the first round, which is assumed to be without a fault.
+    """Accuracy of the model when it is healthy. Default: the accuracy that `golden
+    record` wrote, or else that of the first round, in which the model is assumed to be
+    healthy.
     """
     loss: float = Field(default=0.02, gt=0, lt=1)
-    """Loss of accuracy that is worth an alarm, in points of 1."""
+    """Loss of accuracy that raises an alarm: 0.02 is two percentage points."""
     samples_per_false_alarm: float = Field(default=100_000, ge=100, le=1e8)
-    """Mean number of samples between false alarms of an accuracy loss. Where no limit
-    gives that it is less: triton_golden_in_control_samples."""
+    """Mean number of samples between false alarms of an accuracy loss. If no limit
+    achieves it, triton_golden_in_control_samples shows the lower number that applies.
+    """
     ignored_input: str | None = Field(default=None)
-    """An input that no answer depends on; it is drawn anew each time, so that a response
-    cache never answers for the model.
+    """An input that the answers do not depend on. It gets a new random value in each
+    request, so that a response cache never answers in place of the model.
     """
     seed: int = Field(default=0, ge=0)
     """Seed of the order of samples."""

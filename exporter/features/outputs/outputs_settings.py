@@ -20,18 +20,18 @@ class OutputsSettings(CollectorSettings):
     """Confidence, entropy, classes and norm of mirrored answers, and estimated accuracy.
 
     The answers come from the taps (`kind: mirror`). The estimate needs a golden probe
-    of the model with labels, whose answers calibrate the confidence.
+    with labels for the model: its answers calibrate the confidence.
     """
 
     kind: Literal["outputs"] = "outputs"
     models: ModelFilter = Field(default=ModelFilter())
-    """The models whose answers are evaluated."""
+    """Models whose answers are evaluated."""
     outputs: dict[str, str] = Field(default={}, max_length=1000)
-    """Name of the output to evaluate, by model, where there are several."""
+    """Output to evaluate, by model name, for models with several outputs."""
     window_rows: int = Field(default=1000, ge=50, le=100_000)
-    """The latest answers that the figures are of."""
+    """Number of latest answers from which the figures are calculated."""
     models_limit: int = Field(default=200, ge=1, le=10_000)
-    """Limit of model versions."""
+    """Maximum number of model versions."""
 
     def model_mentions(self) -> Iterator[ModelMention]:
         """The models of the filter, and those with an output of their own."""

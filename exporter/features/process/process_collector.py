@@ -27,9 +27,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessSettings(CollectorSettings):
-    """CPU, memory and descriptors of this process, and memory of the server's.
+    """CPU, memory and file descriptors of this process, and memory of the server.
 
-    The latter where the server runs on this machine and its processes can be seen.
+    The latter only if the server runs on this machine and its processes are visible.
     """
 
     kind: Literal["process"] = "process"

@@ -32,18 +32,19 @@ _Notice = TypeVar("_Notice", bound=BaseModel)
 
 
 class RunsSettings(CollectorSettings):
-    """Runs and capacities that `tritonwatch load`, or another tool, reports to the tap.
+    """Load runs and capacities reported to the tap by `tritonwatch load` or another tool.
 
-    POST /v1/runs and /v1/capacity; `--sidecar http://localhost:8004` of those commands.
+    They are sent to POST /v1/runs and /v1/capacity by the option `--sidecar
+    http://localhost:8004`.
     """
 
     kind: Literal["runs"] = "runs"
     rate_window_seconds: float = Field(default=60.0, ge=1, le=3600)
-    """Time over which production's rate is averaged, for the headroom."""
+    """Time over which the production rate is averaged for the headroom."""
     capacity_reports: tuple[str, ...] = Field(default=(), max_length=100)
-    """Files written by `tritonwatch load capacity --json`, read at every start. Later
-    results that the tap receives replace them. A file without a valid capacity is
-    refused."""
+    """Files written by `tritonwatch load capacity --json`, read at every start. Results
+    that the tap receives later replace them. A file without a valid capacity is
+    rejected."""
 
     @field_validator("capacity_reports")
     @classmethod

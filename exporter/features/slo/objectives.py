@@ -30,7 +30,7 @@ class _Objective(Settings):
     models: str = Field(default="*", max_length=200)
     """Shell-style pattern of the models whose events count."""
     window_days: float = Field(default=30, ge=1, le=90)
-    """Length of the window the error budget is for."""
+    """Length of the window of the error budget."""
 
     def matches(self, model: str) -> bool:
         """Return whether events of `model` count."""
@@ -44,16 +44,18 @@ class _Objective(Settings):
 class LatencyObjective(_Objective):
     """An objective on latency: requests up to the threshold are good.
 
-    latency: a request, until its answer. Of streamed answers first_response: a request,
-    until its first response; response_gap: the time from one response to the next.
+    `latency`: time from a request to its answer. For streamed answers,
+    `first_response`: time from a request to its first response; `response_gap`: time
+    from one response to the next.
     """
 
     kind: LatencyKind = "latency"
     threshold_seconds: float = Field(gt=0, le=3600)
-    """Latency above which a request is bad; resolved to buckets of 2.2 % width."""
+    """Latency above which a request is bad. The resolution is 2.2 %, the width of a
+    bucket."""
     source: Source = Field(default="requests")
-    """Production requests, as the traces collector sees them, or our probes; of
-    streamed answers production's alone."""
+    """Events to count: production requests from traces, or probes. For streamed
+    answers, production requests only."""
 
     @model_validator(mode="after")
     def _known(self) -> LatencyObjective:
@@ -70,8 +72,8 @@ class AvailabilityObjective(_Objective):
 
     kind: Literal["availability"] = "availability"
     source: Source | Literal["access_log"] = Field(default="requests")
-    """Production requests, as the statistics collector counts them or as the access log
-    of a proxy has them, or our probes."""
+    """Events to count: production requests from Triton's statistics, production
+    requests from the access log of a proxy, or probes."""
 
 
 class GoodputObjective(_Objective):
@@ -79,7 +81,7 @@ class GoodputObjective(_Objective):
 
     kind: Literal["goodput"] = "goodput"
     limits: str
-    """Name of the limits, which the traces collector has under `limits`."""
+    """Name of an entry in `limits` of the traces collector."""
 
     @property
     def source(self) -> Source:
@@ -88,13 +90,13 @@ class GoodputObjective(_Objective):
 
 
 class SignalObjective(_Objective):
-    """An objective on a gauge: readings within its bounds are good. Quality, drift, cost."""
+    """An objective on a gauge, such as drift or cost: readings within bounds are good."""
 
     kind: Literal["signal"] = "signal"
     metric: str
-    """A gauge of the catalogue, or a counter, which is judged by its rate a second."""
+    """Name of a gauge in METRICS.md, or of a counter, whose rate per second is used."""
     labels: dict[str, str] = Field(default={}, max_length=20)
-    """Values its labels must have."""
+    """Label values that series must have."""
     at_least: float | None = Field(default=None)
     """Lower bound: readings below it are bad."""
     at_most: float | None = Field(default=None)
@@ -109,12 +111,13 @@ class SignalObjective(_Objective):
 
 
 class PresetObjective(Settings):
-    """Objectives common in the field, named `NAME-…`.
+    """Common objectives, named `NAME-…`.
 
-    interactive: p95 < 100 ms and p99 < 500 ms. realtime: p95 < 50 ms and 99.9 % of
-    requests succeed. chat: p99 of the first response < 500 ms and p95 of the gaps between
-    responses < 50 ms; completion: 2 s and 200 ms. throughput: at least `per_second` inferences a second in 99 % of
-    readings. energy: at most `joules_per_inference`, idle share included, in 99 % of readings.
+    `interactive`: p95 < 100 ms and p99 < 500 ms. `realtime`: p95 < 50 ms and 99.9 % of
+    requests succeed. `chat`: p99 of the first response < 500 ms and p95 of the gaps
+    between responses < 50 ms. `completion`: the same with 2 s and 200 ms. `throughput`:
+    at least `per_second` inferences per second in 99 % of readings. `energy`: at most
+    `joules_per_inference`, including a share of the idle energy, in 99 % of readings.
     """
 
     kind: Literal["preset"] = "preset"
@@ -127,13 +130,14 @@ class PresetObjective(Settings):
     models: str = Field(default="*", max_length=200)
     """Shell-style pattern of the models whose events count."""
     source: Source = Field(default="requests")
-    """Production requests or our probes."""
+    """Events to count: production requests or probes."""
     per_second: float | None = Field(default=None, gt=0)
-    """For throughput: inferences per second."""
+    """For throughput: minimum number of inferences per second."""
     joules_per_inference: float | None = Field(default=None, gt=0)
-    """For energy: joules of an inference, with its share of the idle energy."""
+    """For energy: maximum joules per inference, including a share of the idle energy.
+    """
     boundary: Literal["gpu", "host"] = Field(default="gpu")
-    """For energy: that of the boards or of the host."""
+    """For energy: the boundary, either the GPU boards or the host."""
 
     def model_mentions(self) -> Iterator[ModelMention]:
         """The pattern of the models whose events count."""

@@ -17,35 +17,45 @@ if TYPE_CHECKING:
 
 
 class ShewhartChart(Settings):
-    """Each sample by itself: large shifts at once, small ones hardly ever."""
+    """Evaluates each sample on its own.
+
+    Detects large shifts at once, small ones rarely.
+    """
 
     kind: Literal["shewhart"] = "shewhart"
 
 
 class EwmaChart(Settings):
-    """A weighted mean of the samples: detects small shifts, and is easy to read."""
+    """Exponentially weighted moving average.
+
+    Detects small shifts and is easy to read.
+    """
 
     kind: Literal["ewma"] = "ewma"
     weight: float = Field(default=0.2, ge=0.02, le=1)
-    """Weight of the latest sample; smaller weights detect smaller shifts."""
+    """Weight of the latest sample. Smaller weights detect smaller shifts."""
 
 
 class CusumChart(Settings):
-    """A cumulative sum: nothing is faster for a lasting shift of the size named."""
+    """Cumulative sum. No chart detects a lasting shift of the given size faster."""
 
     kind: Literal["cusum"] = "cusum"
     shift_sigma: float = Field(default=1.0, ge=0.1, le=10)
-    """The shift it is made for, in standard deviations."""
+    """Size of the shift to detect, in standard deviations."""
     fast_initial_response: bool = Field(default=True)
-    """Start half way to the limit: a shift at the start is detected sooner."""
+    """Start halfway to the limit, so that a shift present at the start is detected
+    sooner."""
 
 
 class PageHinkleyChart(Settings):
-    """A cumulative sum that keeps learning its mean: slow drift raises no alarm."""
+    """Cumulative sum around a mean that is learnt continuously.
+
+    Slow drift raises no alarm.
+    """
 
     kind: Literal["page_hinkley"] = "page_hinkley"
     shift_sigma: float = Field(default=1.0, ge=0.1, le=10)
-    """The shift it is made for, in standard deviations."""
+    """Size of the shift to detect, in standard deviations."""
 
 
 AnyChart = Annotated[
@@ -58,50 +68,51 @@ class GivenBaseline(Settings):
     """A baseline that is known in advance."""
 
     mean: float
-    """Mean, in the signal's own unit."""
+    """Mean, in the unit of the signal."""
     sigma: float = Field(gt=0)
-    """Standard deviation of one sample, in the signal's own unit."""
+    """Standard deviation of one sample, in the unit of the signal."""
     correlation: float = Field(default=0.0, gt=-1, lt=1)
-    """Correlation of neighbouring samples; if not 0, the charts run on residuals."""
+    """Correlation of consecutive samples. If it is not 0, the charts use residuals."""
 
 
 class SignalSettings(Settings):
-    """One number under control: a gauge, the rate of a counter, a share, or a mean."""
+    """A signal to monitor: a gauge, the rate of a counter, a share, or a mean."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")
     """Value of the `signal` label."""
     metric: str
-    """A metric of METRICS.md. A gauge is taken as it is, a counter by its rate a second,
-    a histogram by the mean of what came since the last sample."""
+    """Name of a metric in METRICS.md. The signal is the value of a gauge, the rate per
+    second of a counter, or the mean of a histogram since the previous sample."""
     labels: dict[str, str] = Field(default={}, max_length=20)
-    """Label values that series must have. Matching counters and histograms are summed; of a
-    gauge only one series may match.
+    """Label values that series must have. Matching counters and histograms are summed.
+    For a gauge, only one series may match.
     """
     part: dict[str, str] = Field(default={}, max_length=20)
     """For a counter: use the share of its increase that has these labels as well."""
     every_seconds: float = Field(default=0.0, ge=0, le=86400)
-    """Time between two samples; the collector's interval if shorter. Choose it longer than
-    the metric's own averaging window, or samples are correlated.
+    """Time between two samples, at least the interval of the collector. Set it longer
+    than the averaging window of the metric, otherwise samples are correlated.
     """
     charts: tuple[AnyChart, ...] = Field(
         default=(CusumChart(), EwmaChart()), min_length=1, max_length=4
     )
-    """The signal's control charts; each kind once."""
+    """Control charts of the signal, each kind at most once."""
     sides: Literal["both", "upper", "lower"] = Field(default="both")
     """Direction of change that raises an alarm."""
     in_control_samples: float = Field(default=10_000, ge=20, le=1e8)
-    """Minimum mean number of samples between false alarms of all its charts together,
-    for nine learnt baselines of ten. The limits follow from it."""
+    """Minimum mean number of samples between false alarms of all charts of the signal
+    together; nine of ten learnt baselines reach it. The control limits follow from it.
+    """
     learn_samples: int = Field(default=200, ge=20, le=100_000)
-    """Number of first samples that the baseline is learnt from: the process must be in control
-    then. Fewer samples give wider limits and later alarms. The false-alarm rate is guaranteed
-    from about 450 samples over two days on (more if they are correlated); before that
-    triton_spc_info has the reason why not.
+    """Number of first samples from which the baseline is learnt; the process has to be
+    in control during that time. Fewer samples give wider limits and later alarms. The
+    false-alarm rate is guaranteed from about 450 samples over two days (more if samples
+    are correlated); without a guarantee, triton_spc_info has the reason.
     """
     baseline: GivenBaseline | None = Field(default=None)
-    """A known baseline, instead of learning it."""
+    """A known baseline, used instead of a learnt one."""
     least_sigma: float = Field(default=0.0, ge=0)
-    """The standard deviation is taken to be no less, in the signal's own unit."""
+    """Lower bound of the standard deviation, in the unit of the signal."""
     heal_samples: int = Field(default=30, ge=1, le=100_000)
     """Consecutive samples within the limits that end an alarm."""
 
@@ -134,17 +145,17 @@ class SignalSettings(Settings):
 
 
 class SpcSettings(CollectorSettings):
-    """Process control: Shewhart, EWMA, CUSUM and Page-Hinkley charts over any signal."""
+    """Process control: Shewhart, EWMA, CUSUM and Page-Hinkley charts of any signal."""
 
     kind: Literal["spc"] = "spc"
     signals: tuple[SignalSettings, ...] = Field(default=(), max_length=500)
-    """The signals under control."""
+    """The signals to monitor."""
     state_file: Path | None = Field(default=None)
-    """File that keeps baselines and alarms over restarts; without it each restart learns
-    them again, and assumes that the process is in control then.
+    """File that keeps baselines and alarms across restarts. Without it, baselines are
+    learnt again after each restart, and the process has to be in control at that time.
     """
     save_seconds: float = Field(default=60.0, ge=1, le=86400)
-    """Time between two writes of that file."""
+    """Time between two writes of `state_file`."""
 
     @model_validator(mode="after")
     def _distinct(self) -> SpcSettings:

@@ -44,28 +44,30 @@ log = structlog.get_logger()
 
 
 class StatisticsSettings(CollectorSettings):
-    """Requests, inferences, queue and compute time of production."""
+    """Requests, inferences, queue time and compute time of production."""
 
     kind: Literal["statistics"] = "statistics"
     timeout_seconds: float = Field(default=2.0, gt=0, le=60)
-    """Longest wait for one answer of the server."""
+    """Timeout of one request to the server."""
     cross_check: bool = Field(default=True)
-    """Compare Triton's own /metrics with the statistics API, where it can be read."""
+    """Compare Triton's own metrics page with the statistics API, if the page can be
+    read."""
     calls: DeclaredCalls = Field(default={}, max_length=10_000)
-    """What each Python model calls by itself (BLS) for one request: `{parent: {child: 1}}`,
-    the largest number if it varies, or `{parent: {}}` if it calls nothing. Calls made to
-    answer own requests then do not count as production.
+    """Calls that each Python model makes to other models (BLS) for one request:
+    `{parent: {child: 1}}`, with the largest number if it varies, or `{parent: {}}` if
+    it calls none. Calls made to answer our own requests then do not count as
+    production.
     """
     watchers: tuple[WatcherSettings, ...] = Field(default=(), max_length=8)
-    """Other sidecars that watch this server. Their requests do not count as production, but
-    as unattributed.
+    """Other sidecars that watch this server. Their requests count as unattributed, not
+    as production.
     """
 
     token_estimates: dict[str, TokenEstimate] = Field(default={}, max_length=10_000)
-    """Tokens of a request, by model name, where nothing reports them."""
+    """Mean number of tokens per request, by model name, for models that report none."""
     state_file: Path | None = Field(default=None)
-    """File that keeps the latest reading, so that requests that Triton counted while
-    tritonwatch was restarted are known: they are counted as unattributed.
+    """File that keeps the latest reading across restarts, so that requests that Triton
+    counted while tritonwatch was down are known. They count as unattributed.
     """
 
     def model_mentions(self) -> Iterator[ModelMention]:
@@ -202,8 +204,8 @@ class StatisticsCollector:
         """Count from this read on, if none of our requests was in flight around it.
 
         None is, but where one takes longer than a pause. `own` is the ledger before the
-        read. After the last try it is the base all the same: each request then under way
-        may cost production one, once.
+        read. After the last try it is the base all the same: each request then under
+        way may cost production one, once.
         """
         key = (raw.name, raw.version)
         known.base_reads_left = 0 if is_quiet else known.base_reads_left - 1

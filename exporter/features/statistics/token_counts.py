@@ -1,17 +1,17 @@
 """Production's tokens of one model version, from the best available source.
 
 A backend's counters include the tokens of everybody's requests and start over with a
-reload. The tokens that answers to our own requests report are subtracted. The backend may
-count a token of ours before or after we have its answer, so its counters are compared with
-the ledger of our requests only while none of them is under way; the total is the highest
-difference so far. It is too high by no more than the tokens of requests whose tokens are
-unknown (`OwnTokens.unknown`), and exact as soon as our requests pause. Where they never
-pause, the difference is taken after `_MOST_WAITS` reads, and may include the tokens of the
-requests then under way; this error does not accumulate.
+reload. The tokens that answers to our own requests report are subtracted. The backend
+may count a token of ours before or after we have its answer, so its counters are
+compared with the ledger of our requests only while none of them is under way; the total
+is the highest difference so far. It is too high by no more than the tokens of requests
+whose tokens are unknown (`OwnTokens.unknown`), and exact as soon as our requests pause.
+Where they never pause, the difference is taken after `_MOST_WAITS` reads, and may
+include the tokens of the requests then under way; this error does not accumulate.
 
 Tokens that a backend counted between the last read and its end are lost. Our own tokens
-among them are known if the server was seen to be gone; after a reload they are subtracted
-from what is counted next.
+among them are known if the server was seen to be gone; after a reload they are
+subtracted from what is counted next.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class TokenEstimate(Settings):
     """Mean tokens of a request, for models that report none."""
 
     input: float | None = Field(default=None, ge=0, le=1e9)
-    """Tokens of its prompt."""
+    """Tokens of the prompt."""
     output: float | None = Field(default=None, ge=0, le=1e9)
-    """Tokens of its answer."""
+    """Tokens of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class _BackendTotal:
 class TokenCounts:
     """Tokens of one model version, from its first read on.
 
-    `is_new` is whether it came, or its backend began to count, while we watched: all that
-    is counted is ours to count then.
+    `is_new` is whether it came, or its backend began to count, while we watched: all
+    that is counted is ours to count then.
     """
 
     is_new: bool

@@ -1,9 +1,9 @@
 """Requests that other sidecars send to the server that this one watches.
 
-Another sidecar counts its own requests on its /metrics, as this one does. Its page is some
-seconds old: Triton counts a request before the page shows it. So while Triton's count rises,
-as many requests as a watcher usually sends between two polls are held back until its page
-has had time to show them.
+Another sidecar counts its own requests on its /metrics, as this one does. Its page is
+some seconds old: Triton counts a request before the page shows it. So while Triton's
+count rises, as many requests as a watcher usually sends between two polls are held back
+until its page has had time to show them.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ _MOST_MODELS: Final = 10_000
 
 
 class WatcherSettings(Settings):
-    """Another sidecar, and what its listener asks of clients."""
+    """Another sidecar, and how to connect to it."""
 
     address: Address
     """`host:port` of its /metrics."""
     tls: TlsFiles | None = Field(default=None)
-    """TLS, if it serves its pages so; the files are read again after a failure."""
+    """TLS, if the other sidecar uses it. The files are read again after a failure."""
     headers: Headers = Field(default={}, max_length=100)
-    """Sent with every request: `Authorization`, where it wants a password."""
+    """Headers sent with every request, such as `Authorization` if it requires a
+    password."""
 
 
 class _Watcher:

@@ -63,31 +63,34 @@ class ModelOverride(Settings):
     parameters: dict[str, bool | int | str] = Field(default={}, max_length=100)
     """Request parameters."""
     checks: frozenset[Check] | None = Field(default=None)
-    """Value checks in place of the probe's own."""
+    """Value checks that replace those of the probe."""
     max_first_response_seconds: float | None = Field(default=None, gt=0, le=600)
-    """Longest time to a stream's first response, in place of the probe's own."""
+    """Longest time to the first response of a stream; replaces that of the probe."""
     max_gap_seconds: float | None = Field(default=None, gt=0, le=600)
-    """Longest time between two responses of a stream, in place of the probe's own."""
+    """Longest time between two responses of a stream; replaces that of the probe."""
 
 
 class SyntheticSettings(ProbeSettings):
-    """Made-up tensors through every ready model, over gRPC and over HTTP."""
+    """Send generated tensors to every ready model, over gRPC and HTTP."""
 
     kind: Literal["synthetic"] = "synthetic"
     protocols: tuple[Transport, ...] = Field(default=("grpc", "http"), min_length=1)
-    """Decoupled models answer over gRPC only and are probed so."""
+    """Protocols to probe. Decoupled models are probed over gRPC only, since they do not
+    answer over HTTP."""
     checks: frozenset[Check] = Field(default=frozenset({"nan", "inf"}))
-    """Values that make a successful answer a bad output, beside wrong dtype, shape or size."""
+    """Values that make a successful answer a bad output, in addition to a wrong
+    datatype, shape or size."""
     max_first_response_seconds: float | None = Field(default=None, gt=0, le=600)
-    """Longest time to the first response of a decoupled model; more is the outcome stalled,
-    and the model counts as serving. No limit if left out."""
+    """Longest time to the first response of a decoupled model. A longer one gives the
+    outcome `stalled`, and the model still counts as serving. No limit by default."""
     max_gap_seconds: float | None = Field(default=None, gt=0, le=600)
-    """Longest time between two responses of a decoupled model; more is stalled likewise.
-    The time from the last response to the end of the stream is not one."""
+    """Longest time between two responses of a decoupled model; a longer one also gives
+    `stalled`. The time from the last response to the end of the stream does not count.
+    """
     overrides: dict[str, ModelOverride] = Field(default={}, max_length=10_000)
     """Overrides by model name."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the made-up tensors."""
+    """Seed of the generated tensors."""
 
     def model_mentions(self) -> Iterator[ModelMention]:
         """The models of the filter, and those with overrides."""

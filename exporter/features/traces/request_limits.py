@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 class RequestLimits(Settings):
-    """Limits that a client's request meets only together."""
+    """Limits that a client's request has to meet all at once."""
 
     models: str = Field(default="*", max_length=200)
-    """Shell-style pattern of the models whose requests are judged."""
+    """Shell-style pattern of the models whose requests count."""
     first_response_seconds: float | None = Field(default=None, gt=0, le=3600)
     """Longest time until the first response."""
     mean_gap_seconds: float | None = Field(default=None, gt=0, le=3600)
-    """Longest mean time from one response to the next: time per output token where each
-    response is one token. A request with one response has none, and meets it."""
+    """Longest mean time from one response to the next, which is the time per output
+    token if each response is one token. A request with a single response meets this
+    limit."""
     total_seconds: float | None = Field(default=None, gt=0, le=86_400)
     """Longest time until the last response."""
 

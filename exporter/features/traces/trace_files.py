@@ -1,7 +1,7 @@
 """Follows the files Triton writes its traces to: which bytes are new, and whole.
 
-Triton writes `file.0`, `file.1` … and never deletes one; when it restarts it begins at 0
-and overwrites. So a file is known by its inode, size and time of change, never by its
+Triton writes `file.0`, `file.1` … and never deletes one; when it restarts it begins at
+0 and overwrites. So a file is known by its inode, size and time of change, never by its
 name. Nothing here compares a file's time with a clock: time that matters is monotonic
 and our own.
 """
@@ -41,20 +41,22 @@ Fingerprint = tuple[int, int, int, int]
 
 
 class TraceFilesSettings(Settings):
-    """Trace files, as Triton writes them when started with `triton,file=PATH`."""
+    """Trace files, which Triton writes with `--trace-config triton,file=PATH`."""
 
     path: Path = Field(default=...)
-    """Triton's `file`, without the index it adds."""
+    """The `file` of Triton's option, without the index that Triton appends."""
     owner: bool = Field(default=False)
-    """Delete files that were read. Triton never does: without it the disk fills up."""
+    """Delete files that have been read. Triton never deletes them, so the disk fills up
+    otherwise."""
     read_existing: bool = Field(default=False)
-    """Count the files that are there at the start too; `owner` implies it."""
+    """Also read files that exist at the start. `owner` implies it."""
     settle_seconds: float = Field(default=30.0, ge=0.1, le=3600)
-    """An array that was never closed is taken as it is when unchanged for so long."""
+    """A file whose JSON array was never closed is read as it is once it has not changed
+    for this time."""
     max_file_bytes: int = Field(default=32 << 20, ge=1024, le=1 << 30)
-    """Larger files are not read but counted."""
+    """Larger files are counted but not read."""
     max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
-    """Maximum of bytes to start reading in one run; the rest waits for the next."""
+    """Maximum number of bytes read per run; further files are read in the next run."""
 
 
 class TraceFileFollower:

@@ -32,11 +32,12 @@ class OtlpTapSettings(Settings):
     """OTLP/HTTP traces sent to the tap, at /v1/traces."""
 
     max_body_bytes: int = Field(default=2 << 20, ge=1024, le=64 << 20)
-    """Largest body taken, inflated too. Triton sends about 300 kB, and of streamed answers
-    up to 200 bytes a response more; a hostile body takes up to 32 times this size of
-    memory while it is read, one at a time."""
+    """Maximum size of a body, also after decompression. Triton sends about 300 kB, plus
+    up to 200 bytes per response of streamed answers. A malicious body takes up to 32
+    times as much memory while it is parsed; bodies are parsed one at a time."""
     forward: str | None = Field(default=None, pattern=r"^https?://[^\s/]+(/\S*)?$")
-    """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
+    """Forward the traces unchanged to this collector, like http://otel:4318/v1/traces.
+    """
 
 
 class TracesSettings(CollectorSettings):
@@ -44,18 +45,19 @@ class TracesSettings(CollectorSettings):
 
     kind: Literal["traces"] = "traces"
     otlp: OtlpTapSettings | None = Field(default=OtlpTapSettings())
-    """Receive OpenTelemetry traces on the tap; null where Triton writes files."""
+    """Receive OpenTelemetry traces on the tap; null if Triton writes trace files."""
     files: TraceFilesSettings | None = Field(default=None)
     """Follow trace files."""
     window_seconds: float = Field(default=300.0, ge=1, le=86400)
-    """Sliding window of the quantiles."""
+    """Length of the sliding window of the quantiles."""
     token_responses: tuple[str, ...] = Field(default=(), max_length=1000)
-    """Names of models (shell-style patterns) whose responses are one token each."""
+    """Shell-style patterns of the models whose responses are one token each."""
     limits: dict[Name, RequestLimits] = Field(default={}, max_length=20)
-    """Limits that a request has to meet together, by name, for objectives of the kind
-    goodput."""
+    """Limits that a request has to meet all at once, by name, for objectives of kind
+    `goodput`."""
     unknown_models: int = Field(default=20, ge=0, le=10_000)
-    """Models kept that the server does not list; traces of more are dropped."""
+    """Maximum number of models with traces that the server does not list. Traces of
+    further ones are dropped."""
 
     def build(self, access: Access) -> TracesCollector:
         """The collector."""

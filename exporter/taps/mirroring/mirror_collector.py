@@ -25,10 +25,10 @@ class CloudEventsSettings(Settings):
     """KServe's payload logger: set its `logger.url` to the tap."""
 
     path: str = Field(default="/", pattern=r"^/[^\s?#]*$", max_length=1024)
-    """Path the logger posts to; without a path in its URL that is "/"."""
+    """Path that the logger posts to: "/" if its URL has no path."""
     models: dict[str, str] = Field(default={}, max_length=10_000)
-    """InferenceService -> model. Without an entry it is the model called like the
-    service, or the server's only one."""
+    """Model name by InferenceService. Without an entry, the model with the name of the
+    service is used, or the server's only model."""
 
 
 class SamplingSettings(Settings):
@@ -39,7 +39,7 @@ class SamplingSettings(Settings):
 
 
 class MirrorSettings(CollectorSettings):
-    """Production requests that a proxy mirrors, or KServe logs, to the tap."""
+    """Production requests that a proxy mirrors, or that KServe logs, to the tap."""
 
     kind: Literal["mirror"] = "mirror"
     http: bool = Field(default=True)
@@ -49,18 +49,19 @@ class MirrorSettings(CollectorSettings):
     `listen.tap.grpc_port`.
     """
     cloudevents: CloudEventsSettings | None = Field(default=CloudEventsSettings())
-    """Accept requests and responses as CloudEvents on `listen.tap`; null for none."""
+    """Accept requests and responses as CloudEvents on `listen.tap`; null accepts none.
+    """
     samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
-    """Approximate number of requests read for each model, and of responses; the rest is
-    counted and dropped before its body is read.
+    """Approximate number of requests, and of responses, read per second for each model.
+    The others are counted and dropped before their bodies are read.
     """
     max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
-    """Approximate limit over all models together."""
+    """Approximate maximum over all models."""
     overrides: dict[str, SamplingSettings] = Field(default={}, max_length=10_000)
-    """Other rates, by the model's name."""
+    """Rates that differ, by model name."""
     max_body_bytes: int = Field(default=2 << 20, ge=1024, le=32 << 20)
-    """Largest body read, inflated too. A hostile one takes up to 32 times this size of
-    memory while it is read, one at a time."""
+    """Maximum size of a body, also after decompression. A malicious body takes up to 32
+    times as much memory while it is parsed; bodies are parsed one at a time."""
 
     def model_mentions(self) -> Iterator[ModelMention]:
         """The models with rates of their own."""

@@ -31,12 +31,12 @@ _FOLDERS: Final = (
 
 
 class NvmlSettings(SourceSettings):
-    """NVIDIA boards, by NVML."""
+    """NVIDIA boards, through NVML."""
 
     kind: Literal["nvml"] = "nvml"
     idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
-    """Power of each board while nothing runs; learnt in quiet times where it is not
-    given, which a server that is never quiet does not have."""
+    """Power of each board while nothing runs. If not set, it is learnt while no model
+    is busy; on a server that is always busy it cannot be learnt."""
 
     @property
     def boundary(self) -> Boundary:

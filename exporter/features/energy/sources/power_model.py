@@ -23,19 +23,21 @@ _MICRO = 1_000_000
 
 
 class ModelSettings(SourceSettings):
-    """Watts modelled from use, for a machine without a sensor."""
+    """Power estimated from utilisation, for a machine without a sensor."""
 
     kind: Literal["model"] = "model"
     idle_watts: float = Field(gt=0, le=1_000_000)
     """Power while nothing runs."""
     full_watts: float = Field(gt=0, le=1_000_000)
-    """Power at full use."""
+    """Power at full utilisation."""
     measures: Literal["gpu", "host"] = Field(default="host")
-    """The boundary that the model stands for."""
+    """The boundary whose power is estimated."""
     use: Literal["cpu", "busy"] = Field(default="cpu")
-    """cpu: this host's CPU time. busy: the models' busy seconds, for a server elsewhere."""
+    """Measure of utilisation. `cpu`: CPU time of this host. `busy`: busy seconds of the
+    models, for a server on another host."""
     parallel: int = Field(default=1, ge=1, le=10_000)
-    """With `use: busy`: number of concurrently busy models that is full use."""
+    """With `use: busy`: number of concurrently busy models that corresponds to full
+    utilisation."""
 
     @model_validator(mode="after")
     def _rises(self) -> ModelSettings:

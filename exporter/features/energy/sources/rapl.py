@@ -27,13 +27,13 @@ _MOST_ZONES: Final = 256
 
 
 class RaplSettings(SourceSettings):
-    """CPU packages and DRAM by Linux' powercap interface."""
+    """CPU packages and DRAM, through the powercap interface of Linux."""
 
     kind: Literal["rapl"] = "rapl"
     root: Path = Field(default=Path("/sys/class/powercap"))
-    """Folder of the kernel's powercap interface; in a container, its mount point."""
+    """Folder of the powercap interface. In a container, its mount point."""
     idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
-    """Power of all domains together while nothing runs; learnt where it is not given."""
+    """Power of all domains together while nothing runs. Learnt if not set."""
 
     @property
     def boundary(self) -> Boundary:

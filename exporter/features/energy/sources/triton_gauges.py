@@ -42,11 +42,11 @@ _UPDATE_SECONDS: Final = 2.0
 
 
 class TritonGaugesSettings(SourceSettings):
-    """The boards as Triton's own metrics page shows them."""
+    """The boards as shown on Triton's metrics page."""
 
     kind: Literal["triton"] = "triton"
     idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
-    """Power of each board while nothing runs; learnt where it is not given."""
+    """Power of each board while nothing runs. Learnt if not set."""
 
     @property
     def boundary(self) -> Boundary:
