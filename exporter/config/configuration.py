@@ -216,6 +216,8 @@ class Config(Settings):
         problems += self._without_limits()
         if self.target.kind == "openai":
             problems += openai_target.refused(self)
+        elif "backend_page" in kinds:
+            problems += [openai_target.NO_PAGE]
         problems += [
             f"found a probe called {name!r}, a collector's name; choose another"
             for name in sorted(

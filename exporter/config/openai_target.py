@@ -107,6 +107,10 @@ def patient(probe: AnyProbe) -> AnyProbe:
 
 _COLLECTORS: Final = frozenset({"backend_page", "process", "runs", "server", "spc"})
 """Collectors that an OpenAI-compatible server has something for."""
+NO_PAGE: Final = (
+    "found a collector of kind backend_page, which needs target.kind openai; of Triton's "
+    "page the collector statistics has the same"
+)
 
 
 def refused(config: Config) -> Iterator[str]:

@@ -82,8 +82,9 @@ class OpenAiServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join(10)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ended.set)
+            self._thread.join(10)
 
     async def _run(self) -> None:
         """Serve until the end; `asyncio.run` cancels the connections that are left."""

@@ -52,17 +52,7 @@ class LatencyObjective(_Objective):
     threshold_seconds: float = Field(gt=0, le=3600)
     """Latency above which a request is bad; resolved to buckets of 2.2 % width."""
     source: Source = Field(default="requests")
-    """Production requests, as the traces collector sees them, or our probes; of
-    streamed answers production's alone."""
-
-    @model_validator(mode="after")
-    def _known(self) -> LatencyObjective:
-        if self.kind != "latency" and self.source == "probes":
-            raise ValueError(
-                f"found {self.kind} and source probes; streamed answers are judged of"
-                " requests alone"
-            )
-        return self
+    """Production requests, as the traces collector sees them, or our probes."""
 
 
 class AvailabilityObjective(_Objective):
@@ -151,11 +141,6 @@ class PresetObjective(Settings):
                 f"found preset {self.preset} and joules_per_inference "
                 f"{self.joules_per_inference}; joules_per_inference goes with energy, "
                 "and only there"
-            )
-        if self.preset in _STREAMS and self.source == "probes":
-            raise ValueError(
-                f"found preset {self.preset} and source probes; streamed answers are"
-                " judged of requests alone"
             )
         return self
 

@@ -46,6 +46,7 @@ class BackendPageCollector:
         self._backends = BackendMetrics()
         self._tokens: dict[ModelKey, TokenCounts] = {}
         self._started = False
+        """True once the page was read with models known: later ones are new."""
 
     def collect(self) -> Sequence[AnySample]:
         """Read the page once; without one there are no samples.
@@ -69,7 +70,7 @@ class BackendPageCollector:
         models = self._access.board.current.models
         self._tokens = {k: c for k, c in self._tokens.items() if k in models}
         samples = [*self._backends.samples(page, models), *self._counted(page, before)]
-        self._started = True
+        self._started = self._started or bool(models)
         return samples
 
     def _counted(
