@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from exporter.config.configuration import Config
     from exporter.config.probe_union import AnyProbe
+    from exporter.features.slo.objectives import Objective
 
 _URL: Final = re.compile(
     r"(https?)://([^/?#@]+?)(?P<path>(?:/[A-Za-z0-9._~-]+)*)/?", re.ASCII
@@ -119,8 +120,7 @@ def refused(config: Config) -> Iterator[str]:
         if collector.kind not in _COLLECTORS:
             yield _needs_triton(f"a collector of kind {collector.kind}")
     for probe in config.probes:
-        only_grpc = probe.kind == "synthetic" and "http" not in probe.protocols
-        if only_grpc:
+        if probe.kind == "synthetic" and "http" not in probe.protocols:
             yield _needs_triton(f"a probe {probe.label!r} over gRPC alone")
     for section in ("drift", "comparisons"):
         if getattr(config, section):
@@ -128,12 +128,18 @@ def refused(config: Config) -> Iterator[str]:
     if config.multi_target.open or config.multi_target.allow:
         yield _needs_triton("the section multi_target")
     for objective in expanded(config.slos):
-        if objective.kind != "signal" and objective.source != "probes":
-            yield (
-                f"found the source {objective.source} in slos called "
-                f"{objective.name!r}, which needs Triton, and target.kind openai; "
-                "judge probes: `source: probes`"
-            )
+        yield from _unjudged(objective)
+
+
+def _unjudged(objective: Objective) -> Iterator[str]:
+    if objective.kind == "goodput":
+        yield _needs_triton(f"an objective of kind goodput ({objective.name})")
+    elif objective.kind != "signal" and objective.source != "probes":
+        yield (
+            f"found the source {objective.source} in slos called "
+            f"{objective.name!r}, which needs Triton, and target.kind openai; "
+            "judge probes: `source: probes`"
+        )
 
 
 def _needs_triton(what: str) -> str:

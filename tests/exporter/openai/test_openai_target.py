@@ -9,6 +9,8 @@ import pytest
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta, usage
 from surfaces import config_of, serving
 
+from exporter.cli import main
+
 WORDS = ("Guten", " Tag")
 PAGE = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -264,7 +266,63 @@ async def test_golden_prompts_are_compared_with_the_answers(llm, tmp_path):
     assert {b["messages"][0]["content"] for b in asked} == {"hello", "bye"}
 
 
-def test_headers_and_defaults_of_probes():
+async def test_headers_go_to_the_server_and_to_no_other(llm):
+    key = "Bearer canary"
+    with OpenAiServer(lambda *_: Scripted([])) as other:
+        other.pages["/metrics"] = 200, PAGE % (0, 0)
+        target = llm.target(
+            headers={"Authorization": key}, metrics=f"http://{other.address}/metrics"
+        )
+        async with serving(
+            target=target, collectors=COLLECTORS, probes=[PROBE], power=None
+        ) as served:
+            page = await served.until(
+                lambda a: is_probed(a) and a.values("triton_backend_requests_running")
+            )
+    assert page.values("triton_backend_requests_running") == [4]
+    assert {h.get("authorization") for h in llm.server.headers} == {key.lower()}
+    assert {h.get("authorization") for h in other.headers} == {None}
+
+
+async def test_a_page_of_the_same_server_gets_the_headers(llm):
+    key = "bearer canary"
+    target = llm.target(headers={"Authorization": key})
+    async with serving(
+        target=target, collectors=COLLECTORS, probes=[], power=None
+    ) as served:
+        await served.until(lambda a: a.values("triton_backend_requests_running"))
+    assert {h.get("authorization") for h in llm.server.headers} == {key}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("audit", "--duration", "1"),
+        ("compare", "--champion", "a:1", "--challenger", "b:1"),
+        ("coldstart", "--model", "a"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_commands_that_need_triton_say_so(tmp_path, command, capsys):
+    file = tmp_path / "config.yaml"
+    file.write_text("target: {kind: openai, url: http://localhost:1}")
+    assert main([*command, "--config", str(file)]) == 2
+    wanted = f"target.kind: found 'openai'; `{command[0]}` needs a Triton"
+    assert wanted in capsys.readouterr().err
+
+
+def test_golden_answers_are_recorded(llm, tmp_path):
+    config, prompts = tmp_path / "config.yaml", tmp_path / "prompts.npz"
+    config.write_text(f"target: {{kind: openai, url: http://{llm.server.address}}}")
+    np.savez(prompts, prompt=np.array([["hello"]]))
+    output = tmp_path / "recorded.npz"
+    arguments = ["--config", str(config), "--model", "chatty", "--output", str(output)]
+    assert main(["golden", "record", "--data", str(prompts), *arguments]) == 0
+    with np.load(output, allow_pickle=True) as recorded:
+        assert recorded["expected:text"].tolist() == [[b"Guten Tag"]]
+
+
+def test_defaults_of_probes_and_collectors():
     config = config_of(
         {"kind": "openai", "url": "https://llm"},
         collectors=[],
