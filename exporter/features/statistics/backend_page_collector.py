@@ -8,7 +8,8 @@ from pydantic import Field
 
 from exporter import errors
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.access.own_traffic import OwnCounts
+from exporter.access.own_tokens import OwnTokens
+from exporter.access.own_traffic import NOTHING, OwnCounts
 from exporter.features.statistics.backend_metrics import BackendMetrics
 from exporter.features.statistics.server_page import page_of
 from exporter.features.statistics.token_counts import (
@@ -18,10 +19,9 @@ from exporter.features.statistics.token_counts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from exporter.access.inventory import ModelKey
-    from exporter.features.statistics.server_page import Page
     from exporter.samples import AnySample
 
 
@@ -45,6 +45,8 @@ class BackendPageCollector:
         self._access = access
         self._backends = BackendMetrics()
         self._tokens: dict[ModelKey, TokenCounts] = {}
+        self._gone = OwnCounts()
+        """Our own requests to models that are no longer listed."""
         self._started = False
         """True once the page was read with models known: later ones are new."""
 
@@ -57,6 +59,8 @@ class BackendPageCollector:
         client = self._access.metrics
         if client is None:
             return ()
+        models = self._access.board.current.models
+        self._forget_own(models)
         before = self._access.own.snapshot()
         try:
             body = client.get(
@@ -64,26 +68,49 @@ class BackendPageCollector:
             )
         except errors.UnavailableError:
             for key, counts in self._tokens.items():
-                counts.server_gone(before.get(key, OwnCounts()))
+                counts.server_gone(self._ours(before, key))
             raise
         page = page_of(body)
-        models = self._access.board.current.models
-        self._tokens = {k: c for k, c in self._tokens.items() if k in models}
-        samples = [*self._backends.samples(page, models), *self._counted(page, before)]
+        # The ledger is read again after the page, as with the statistics.
+        after = self._access.own.snapshot()
+        for key in models:
+            if key not in self._tokens and page.backend.get(key):
+                self._tokens[key] = TokenCounts(is_new=self._started)
         self._started = self._started or bool(models)
+        samples = list(self._backends.samples(page, models))
+        for key, counts in list(self._tokens.items()):
+            if key not in models and key not in page.backend:
+                del self._tokens[key]
+                continue
+            ours = self._ours(before, key), self._ours(after, key)
+            fields = page.backend.get(key, {})
+            counts.advance(TokenRead(0, *ours, fields, None, TokenEstimate()))
+            samples += counts.samples(key)
         return samples
 
-    def _counted(
-        self, page: Page, before: dict[ModelKey, OwnCounts]
-    ) -> Iterator[AnySample]:
-        """Count the tokens; the ledger is read after the page, as with statistics."""
-        after = self._access.own.snapshot()
-        for key in self._access.board.current.models:
-            fields = page.backend.get(key, {})
-            if key not in self._tokens:
-                if not fields:
-                    continue
-                self._tokens[key] = TokenCounts(is_new=self._started)
-            own = before.get(key, OwnCounts()), after.get(key, OwnCounts())
-            self._tokens[key].advance(TokenRead(0, *own, fields, None, TokenEstimate()))
-            yield from self._tokens[key].samples(key)
+    def _forget_own(self, models: Collection[ModelKey]) -> None:
+        for key in self._access.own.snapshot().keys() - models:
+            counts = self._access.own.counts(key)
+            if self._access.own.forget(key):
+                self._gone = _sum((self._gone, counts))
+
+    def _ours(self, ledger: Mapping[ModelKey, OwnCounts], key: ModelKey) -> OwnCounts:
+        """Return our own requests whose tokens a model's counters include.
+
+        vLLM counts those to its adapters and aliases under the one name on its page.
+        """
+        if len(self._tokens) > 1:
+            return ledger.get(key, OwnCounts())
+        return _sum((self._gone, *ledger.values()))
+
+
+def _sum(counts: Iterable[OwnCounts]) -> OwnCounts:
+    """Return what token counts use of several ledgers."""
+    found = tuple(counts)
+    return OwnCounts(
+        ok=sum(c.ok for c in found),
+        failed=sum(c.failed for c in found),
+        in_flight=sum((c.in_flight for c in found), NOTHING),
+        input_tokens=sum((c.input_tokens for c in found), OwnTokens()),
+        output_tokens=sum((c.output_tokens for c in found), OwnTokens()),
+    )

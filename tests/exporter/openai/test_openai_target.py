@@ -137,6 +137,27 @@ async def test_its_own_metrics_are_passed_on_and_tokens_of_probes_are_not_produc
     assert page.values("triton_own_requests_tokens_unknown_total") == [0, 0]
 
 
+async def test_tokens_of_probes_of_adapters_are_those_of_the_one_name_on_the_page(llm):
+    listed = {"data": [{"id": "chatty"}, {"id": "adapter"}]}
+    llm.server.pages["/v1/models"] = 200, json.dumps(listed).encode()
+
+    def output(answer):
+        return answer.values("triton_tokens_total", direction="output")
+
+    async with llm.serving() as served:
+        await served.until(is_probed)
+        llm.serve_others(10)
+        await served.until(lambda a: output(a) == [20])
+        # The adapter is removed; what our probes of it took stays ours.
+        listed["data"].pop()
+        llm.server.pages["/v1/models"] = 200, json.dumps(listed).encode()
+        await served.until(lambda a: len(a.values("triton_model_ready")) == 1)
+        before = llm.answered
+        page = await served.until(lambda _: llm.answered > before + 4)
+    assert output(page) == [20]
+    assert page.values("triton_tokens_total", model="adapter") == []
+
+
 async def test_a_stream_that_stalls_is_slow_and_serves(llm):
     llm.pause = 0.4
     async with llm.serving() as served:
