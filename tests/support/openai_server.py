@@ -103,8 +103,8 @@ class OpenAiServer:
         try:
             while await self._exchange(reader, writer):
                 pass
-        except (OSError, asyncio.IncompleteReadError):
-            pass  # the client left
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client left, or the test ended
         finally:
             writer.close()
 

@@ -199,7 +199,7 @@ function slowest(found) {
     const known = (found.series[metric] || []).filter((e) => Number(e.quantile) <= 0.99);
     const highest = Math.max(...known.map((e) => Number(e.quantile)));
     const worst = known.filter((e) => Number(e.quantile) === highest).sort((a, b) => b.value - a.value)[0];
-    const silent = found.models.length - new Set(known.filter((e) => Number(e.quantile) === highest).map(key)).size;
+    const silent = Math.max(0, found.models.length - new Set(known.filter((e) => Number(e.quantile) === highest).map(key)).size);
     const slowestOf = found.models.length > 1 ? `, the slowest${silent ? " known" : ""}` : "";
     if (worst) return { label: `${named(worst.quantile)} of ${worst.model}${slowestOf}${source}${silent ? `; ${silent} unknown` : ""}`, worst };
   }
@@ -283,6 +283,7 @@ function draw(found) {
     word(found.server.up && found.server.ready, state, state),
     found.truncated.length ? ` Not every series is shown of ${found.truncated.join(", ")}.` : "");
   const traffic = throughput(found, time);
+  document.getElementById("rate").parentElement.hidden = found.target.kind === "openai";
   attention(found);
   tiles(found, traffic);
   headlines(found, traffic?.by);

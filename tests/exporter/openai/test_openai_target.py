@@ -6,26 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from openai_server import DONE, OpenAiServer, Scripted, Write, delta, usage
+from openai_server import OpenAiServer, Scripted
+from scripted_vllm import PAGE, ScriptedVllm
 from surfaces import config_of, serving
 
 from exporter.cli import main
 
-WORDS = ("Guten", " Tag")
-PAGE = b"""\
-# HELP vllm:num_requests_running Number of requests in model execution batches.
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="chatty"} 3.0
-vllm:num_requests_running{engine="1",model_name="chatty"} 1.0
-vllm:num_requests_waiting{engine="0",model_name="chatty"} 2.0
-vllm:kv_cache_usage_perc{engine="0",model_name="chatty"} 0.75
-vllm:kv_cache_usage_perc{engine="1",model_name="other"} 0.5
-vllm:num_preemptions_total{engine="0",model_name="chatty"} 7.0
-vllm:prefix_cache_queries_total{engine="0",model_name="chatty"} 100.0
-vllm:prefix_cache_hits_total{engine="0",model_name="chatty"} 60.0
-vllm:prompt_tokens_total{engine="0",model_name="chatty"} %d
-vllm:generation_tokens_total{engine="0",model_name="chatty"} %d
-"""
 PROBE = {
     "kind": "synthetic",
     "interval_seconds": 0.3,
@@ -40,48 +26,15 @@ COLLECTORS = [
 KEY = {"model": "chatty"}
 
 
-class Llm:
-    """A server whose page counts the tokens of all requests, those of a test's clients too."""
-
-    def __init__(self):
-        self.status, self.pause, self.others = 200, 0.0, 0
-        self.answered = 0
-        self.server = OpenAiServer(lambda *_: self.answer())
-
-    def answer(self):
-        if self.status != 200:
-            return Scripted([Write(b'{"error": "no"}')], self.status)
-        self.answered += 1
-        self.count()
-        words = [
-            Write(delta(content=WORDS[0])),
-            Write(delta(content=WORDS[1]), self.pause),
-        ]
-        return Scripted([*words, Write(usage(9, 2)), Write(DONE)])
-
-    def serve_others(self, requests):
-        self.others += requests
-        self.count()
-
-    def count(self):
-        requests = self.answered + self.others
-        self.server.pages["/metrics"] = 200, PAGE % (9 * requests, 2 * requests)
-
-    def target(self, **more):
-        url = f"http://{self.server.address}"
-        return {"kind": "openai", "url": url, "metrics": f"{url}/metrics", **more}
-
-    def serving(self, **settings):
-        known = {"collectors": COLLECTORS, "probes": [PROBE], "power": None}
-        return serving(target=self.target(), **known | settings)
+def watching(llm, **settings):
+    """A sidecar beside it."""
+    known = {"collectors": COLLECTORS, "probes": [PROBE], "power": None}
+    return serving(target=llm.target(), **known | settings)
 
 
 @pytest.fixture
 def llm():
-    llm = Llm()
-    with llm.server:
-        llm.server.pages["/health"] = 200, b""
-        llm.server.pages["/version"] = 200, b'{"version": "0.11.2"}'
+    with ScriptedVllm() as llm:
         llm.serve_others(50)
         yield llm
 
@@ -97,7 +50,7 @@ def is_probed(answer, number=3):
 
 
 async def test_it_is_up_and_its_model_serves(llm):
-    async with llm.serving() as served:
+    async with watching(llm) as served:
         page = await served.until(is_probed)
     assert page.values("triton_up") == page.values("triton_ready") == [1]
     assert page.values("triton_server_info", server="vllm", version="0.11.2") == [1]
@@ -115,7 +68,7 @@ async def test_it_is_up_and_its_model_serves(llm):
 async def test_its_own_metrics_are_passed_on_and_tokens_of_probes_are_not_productions(
     llm,
 ):
-    async with llm.serving() as served:
+    async with watching(llm) as served:
         await served.until(is_probed)
         llm.serve_others(10)
         page = await served.until(
@@ -144,7 +97,7 @@ async def test_tokens_of_probes_of_adapters_are_those_of_the_one_name_on_the_pag
     def output(answer):
         return answer.values("triton_tokens_total", direction="output")
 
-    async with llm.serving() as served:
+    async with watching(llm) as served:
         await served.until(is_probed)
         llm.serve_others(10)
         await served.until(lambda a: output(a) == [20])
@@ -160,7 +113,7 @@ async def test_tokens_of_probes_of_adapters_are_those_of_the_one_name_on_the_pag
 
 async def test_a_stream_that_stalls_is_slow_and_serves(llm):
     llm.pause = 0.4
-    async with llm.serving() as served:
+    async with watching(llm) as served:
         page = await served.until(lambda a: a.values("triton_model_serving", **KEY))
         assert page.values("triton_model_serving", **KEY) == [1]
         status = json.loads((await served.ask("/api/v1/status")).text)
@@ -173,7 +126,7 @@ async def test_a_stream_that_stalls_is_slow_and_serves(llm):
 
 async def test_a_server_that_refuses_with_429_is_busy_and_serves(llm):
     llm.status = 429
-    async with llm.serving() as served:
+    async with watching(llm) as served:
         page = await served.until(lambda a: a.values("triton_model_serving", **KEY))
     assert page.values("triton_model_serving", **KEY) == [1]
     assert page.values("triton_probe_success", **KEY) == []
@@ -187,7 +140,7 @@ async def test_a_server_that_refuses_with_429_is_busy_and_serves(llm):
 )
 async def test_a_server_that_refuses_otherwise_does_not_serve(llm, status, outcome):
     llm.status = status
-    async with llm.serving() as served:
+    async with watching(llm) as served:
         page = await served.until(lambda a: a.values("triton_model_serving", **KEY))
         status = json.loads((await served.ask("/api/v1/status")).text)
     assert page.values("triton_model_serving", **KEY) == [0]
@@ -196,7 +149,7 @@ async def test_a_server_that_refuses_otherwise_does_not_serve(llm, status, outco
 
 
 async def test_a_server_that_loads_is_up_and_not_ready(llm):
-    async with llm.serving() as served:
+    async with watching(llm) as served:
         await served.until(is_probed)
         llm.status = 503
         llm.server.pages |= {"/health": (503, b""), "/v1/models": (503, b"")}
@@ -207,7 +160,7 @@ async def test_a_server_that_loads_is_up_and_not_ready(llm):
 
 
 async def test_a_server_that_is_gone_is_down(llm):
-    async with llm.serving() as served:
+    async with watching(llm) as served:
         await served.until(is_probed)
         llm.server.__exit__()
         page = await served.until(lambda a: a.values("triton_up") == [0])
@@ -235,7 +188,7 @@ async def test_objectives_judge_probes_and_what_its_page_reports(llm):
             "objective_ratio": 0.9,
         },
     ]
-    async with llm.serving(slos=slos) as served:
+    async with watching(llm, slos=slos) as served:
 
         def is_judged(answer):
             late = answer.values(
@@ -278,7 +231,7 @@ async def test_golden_prompts_are_compared_with_the_answers(llm, tmp_path):
         "idle_requests_per_second": 20,
         "idle_busy_ratio": 1,
     }
-    async with llm.serving(probes=[golden]) as served:
+    async with watching(llm, probes=[golden]) as served:
         page = await served.until(
             lambda a: a.values("triton_golden_score_ratio", metric="match")
         )
