@@ -68,7 +68,8 @@ def findings(
     versions whose latest streamed answer to a probe broke its limits.
     """
     if not inventory.up:
-        return [Finding("Triton", "does not answer", _SERVING, "TritonDown")]
+        subject = _server_of(inventory)
+        return [Finding(subject, "does not answer", _SERVING, "TritonDown")]
     found: Found = defaultdict(list)
     for sample in samples:
         if sample.spec in _LOOKED_AT and isinstance(sample, Sample):
@@ -129,6 +130,10 @@ def state_of(
     return worst
 
 
+def _server_of(inventory: Inventory) -> str:
+    return inventory.info.product if inventory.info else "The server"
+
+
 def _wrong_input(misfit: Misfit) -> Finding:
     meant = f"; did you mean {misfit.nearest!r}?" if misfit.nearest else ""
     text = (
@@ -145,11 +150,12 @@ def _server(
     serving: Mapping[ModelKey, bool],
     unproven: Collection[ModelKey],
 ) -> Iterator[Finding]:
+    server = _server_of(inventory)
     if not inventory.ready:
-        yield Finding("Triton", "is up, but not ready", _SERVING, "TritonNotReady")
+        yield Finding(server, "is up, but not ready", _SERVING, "TritonNotReady")
     if any(sample.value for sample in found[catalogue.SEVERAL_SERVERS]):
         text = "several servers answer at its address: all counts are one's"
-        yield Finding("Triton", text, _SERVING, "TritonSeveralServers")
+        yield Finding(server, text, _SERVING, "TritonSeveralServers")
     for entry in inventory.index:
         if not entry.state:
             continue

@@ -14,23 +14,27 @@ from exporter.samples import HistogramSample, Sample
 
 
 @pytest.mark.parametrize(
-    ("kind", "spec"),
+    ("kind", "source", "spec"),
     [
-        ("first_response", catalogue.FIRST_RESPONSE),
-        ("response_gap", catalogue.RESPONSE_GAP),
+        ("first_response", "requests", catalogue.FIRST_RESPONSE),
+        ("response_gap", "requests", catalogue.RESPONSE_GAP),
+        ("first_response", "probes", catalogue.PROBE_FIRST_RESPONSE),
+        ("response_gap", "probes", catalogue.PROBE_RESPONSE_GAP),
     ],
 )
-def test_objectives_on_streams_count_first_responses_or_gaps(kind, spec) -> None:
+def test_objectives_on_streams_count_first_responses_or_gaps(
+    kind, source, spec
+) -> None:
     def exposed(*seconds: float) -> list[HistogramSample]:
         histogram = Histogram()
         histogram.record_many(seconds)
         return [
-            HistogramSample(catalogue.REQUEST_DURATION, histogram, ("llm", "1")),
-            HistogramSample(spec, histogram, ("llm", "1")),
+            HistogramSample(other, histogram, ("llm", "1", "http", "synthetic"))
+            for other in (catalogue.REQUEST_DURATION, catalogue.PROBE_DURATION, spec)
         ]
 
     (objective,) = configured(
-        f"kind: {kind}, objective_ratio: 0.9, threshold_seconds: 0.1"
+        f"kind: {kind}, objective_ratio: 0.9, threshold_seconds: 0.1, source: {source}"
     )
     counter = EventCounter(objective)
     counter.look([], 0)
@@ -77,20 +81,6 @@ def test_goodput_under_limits_that_are_not_there_is_refused(collectors, has) -> 
 
 def configured(slo: str):
     return parse(f"slos: [{{name: s, {slo}}}]".encode(), "f.yaml", {}).slos
-
-
-@pytest.mark.parametrize(
-    "slo",
-    [
-        "kind: first_response, objective_ratio: 0.9, threshold_seconds: 0.1",
-        "kind: response_gap, objective_ratio: 0.9, threshold_seconds: 0.1",
-        "kind: preset, preset: chat",
-    ],
-)
-def test_streams_are_judged_of_production_alone(slo) -> None:
-    assert configured(slo)
-    with pytest.raises(ConfigError, match=r"found .*source probes"):
-        configured(f"{slo}, source: probes")
 
 
 @pytest.mark.parametrize(
