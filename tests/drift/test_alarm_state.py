@@ -65,3 +65,21 @@ def test_the_sums_before_and_since_a_start_are_those_of_its_windows():
         assert np.allclose(since.packed[index], windows[200 - age :].sum(axis=0))
         expected = reference + windows[: 200 - age].sum(axis=0)
         assert np.allclose(before.packed[index], expected)
+    # A change is declared four windows ago: what was before stays the baseline.
+    baseline = reference + windows[:196].sum(axis=0)
+    ledger.freeze(ledger.ages.index(4))
+    assert (ledger.ages, ledger.frozen) == ([], True)
+    for window in windows[:3]:
+        ledger.push(window)
+    restored = Ledger(reference)
+    restored.restore(ledger.state())
+    for one in (ledger, restored):
+        before, since = one.sides(slice(1, 2), starts=[2])
+        assert np.allclose(before.packed, baseline[1])
+        assert np.allclose(since.packed, windows[:3, 1].sum(axis=0))
+        one.thaw()
+        one.push(windows[0])
+        before, since = one.sides()
+        assert (one.ages, one.frozen) == ([1], False)
+        assert np.allclose(before.packed, baseline)
+        assert np.allclose(since.packed, windows[0])
