@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from drifting_data import SCHEMA, SETTINGS, draw, window_of
@@ -48,7 +50,10 @@ def test_state_stays_small_however_long_it_runs():
     ledger = Ledger(np.ones((3, 23)))
     for _ in range(5000):
         ledger.push(np.ones((3, 23)))
-        assert len(ledger.ages) <= MAX_STARTS
+        ages = ledger.ages
+        assert len(ages) <= MAX_STARTS
+        # A change begins at most half its age after a start that is remembered.
+        assert all(2 * (b - a) <= b for a, b in itertools.pairwise(ages))
     assert ledger.ages[:8] == list(range(1, 9))
     assert ledger.ages[-1] == 5000
 
