@@ -31,6 +31,7 @@ def forked(arguments: list[str], more: list[str]) -> int:
     if child:
         return child
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     log = os.open("tests.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -46,21 +47,24 @@ def waited(child: int, limit_seconds: float) -> int | None:
     """Return its exit status, None if it had to be ended; nothing it started is left."""
     until = time.monotonic() + limit_seconds
     status: int | None = None
-    while status is None and time.monotonic() < until:
-        ended, raw = os.waitpid(child, os.WNOHANG)
-        if ended:
-            status = os.waitstatus_to_exitcode(raw)
-        else:
-            time.sleep(0.02)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
+    try:
+        while status is None and time.monotonic() < until:
+            ended, raw = os.waitpid(child, os.WNOHANG)
+            if ended:
+                status = os.waitstatus_to_exitcode(raw)
+            else:
+                time.sleep(0.02)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
     if status is None:
         os.waitpid(child, 0)
     return status
 
 
 def main() -> None:
-    """Answer requests until standard input ends."""
+    """Answer requests until standard input ends, or SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     for name in LARGE:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -158,8 +158,10 @@ def _rng(options: argparse.Namespace, name: str) -> random.Random:
     return random.Random(f"{options.seed} {name}")  # noqa: S311 - nothing to hide
 
 
-def kept(options: argparse.Namespace, areas: dict[str, Any]) -> dict[str, Any]:
-    """Return the results, and write them unless they are to be discarded.
+def kept(
+    options: argparse.Namespace, measured: str, areas: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the results of the revision `measured`, and write them unless discarded.
 
     Areas that were measured one by one, of the same revision and with the same seed, make
     one file.
@@ -167,7 +169,7 @@ def kept(options: argparse.Namespace, areas: dict[str, Any]) -> dict[str, Any]:
     now = dt.datetime.now(dt.UTC)
     name = f"{now:%Y-%m-%d}-{version('tritonwatch')}-mutants.json"
     path = HERE / "results" / name
-    same = {"revision": revision(), "seed": options.seed, "sample": options.sample}
+    same = {"revision": measured, "seed": options.seed, "sample": options.sample}
     if path.exists() and not options.discard:
         earlier = json.loads(path.read_text("utf-8"))
         if earlier.items() >= same.items():
@@ -203,7 +205,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--discard", action="store_true", help="keep no file")
     options = parser.parse_args()
-    found = kept(options, measure(options))
+    found = kept(options, revision(), measure(options))
     print(json.dumps({key: found[key] for key in ("score", "goal", "killed", "of")}))
     return 0 if found["score"] >= GOAL else 1
 

@@ -100,7 +100,8 @@ def test_a_cell_holds_little_unless_it_is_one_value_the_same_in_either_precision
     reference = columns(rng)
     grids = [build_numeric_grid(reference, wide=wide) for wide in (False, True)]
     held = [grid.count(reference.astype(grid.dtype)) for grid in grids]
-    assert np.array_equal(held[0][3:8], held[1][3:8])
+    exact = [3, 4, 5, 6, 7, 9]
+    assert np.array_equal(held[0][exact], held[1][exact])
     for grid, counts in zip(grids, held, strict=True):
         assert (counts.sum(axis=1) == len(reference)).all()
         # 0.05 % at either end, where no value is as common as that.
@@ -137,22 +138,6 @@ def test_integers_each_fall_into_the_middle_of_a_cell():
     grid = build_numeric_grid(rows)
     assert grid.width[0] == 1.0
     assert grid.low[0] % 1.0 == 0.5
-
-
-def test_repeated_values_fall_into_one_cell_as_float32_and_as_float64():
-    rng = np.random.default_rng(4)
-    rows = np.where(
-        rng.random((5000, 20)) < 0.5,
-        np.round(rng.normal(size=(5000, 20)), 1),
-        rng.normal(size=(5000, 20)),
-    )
-    narrow = build_numeric_grid(rows)
-    wide = build_numeric_grid(rows, wide=True)
-    atoms = np.tile(np.array([0.1, 0.3, -0.7, 1.1])[:, None], (1, 20))
-    assert narrow.dtype == np.float32
-    assert np.array_equal(
-        narrow.count(atoms.astype(np.float32)), wide.count(atoms.copy())
-    )
 
 
 def test_values_too_fine_for_float32_are_counted_in_float64():

@@ -95,18 +95,6 @@ def test_workers_merged_are_one_process_bit_for_bit(workers) -> None:
         assert {**ours, "sum": 0} == {**theirs, "sum": 0}
 
 
-def test_a_merged_quantile_is_right_from_microseconds_to_an_hour() -> None:
-    stream = recorded(50_000)
-    stream.outcome[:] = Outcome.OK
-    merged = tallied(stream.where(slice(0, 20_000)))
-    merged.merge(tallied(stream.where(slice(20_000, None))))
-    latencies = np.sort(stream.done - stream.intended)
-    for q in (0.001, 0.1, 0.5, 0.9, 0.99, 0.999):
-        exact = latencies[int(np.ceil(q * latencies.size)) - 1]
-        found = merged.histograms["from_intended"].quantile(q)
-        assert found == pytest.approx(exact, rel=0.012)
-
-
 def test_frames_come_back_as_they_went(tmp_path) -> None:
     stream = recorded(100)
     file = tmp_path / "pipe"

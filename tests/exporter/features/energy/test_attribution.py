@@ -135,23 +135,6 @@ def test_a_difference_is_the_models_as_far_as_windows_without_them_vary_less(
     assert power.trusted_ratio({"a": 0.5, "never seen": 0.1}) == 1.0
 
 
-def test_watts_of_models_that_alternate_are_told_apart():
-    power = BusyPower()
-    for window in range(40):
-        key, watts = (("a", 250), ("b", 100))[window % 2]
-        power.learn(watts * 4.0, 5.0, {key: 4.0})
-    assert power.watts("a") == pytest.approx(250, rel=0.05)
-    assert power.watts("b") == pytest.approx(100, rel=0.05)
-
-
-def test_models_that_always_run_together_share_by_busy_time():
-    power = BusyPower()
-    for _ in range(40):
-        power.learn(350.0, 1.0, {"a": 0.5, "b": 0.5})
-    assert power.watts("a") == pytest.approx(power.watts("b"), rel=0.01)
-    assert power.watts("never seen") == pytest.approx(350, rel=0.01)
-
-
 def test_noise_makes_no_model_give_energy_back():
     rng = np.random.default_rng(7)
     power = BusyPower()

@@ -117,13 +117,6 @@ def test_a_series_that_was_away_for_a_while_is_not_counted_twice() -> None:
     assert (counter.good, counter.bad) == (101, 10)
 
 
-def test_latency_splits_at_the_threshold() -> None:
-    counter = EventCounter(LATENCY)
-    counter.look([], 0)
-    counter.look([latencies(0.01, 0.05, 0.09, 0.2, 3.0)], 5)
-    assert (counter.good, counter.bad) == (3, 2)
-
-
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_what_shows_nothing_of_a_model_is_no_event_of_its_probes(outcome) -> None:
     counter = EventCounter(AVAILABILITY.model_copy(update={"source": "probes"}))
@@ -195,6 +188,8 @@ def page(number: int) -> list:
             for model in ("l", "m", "n")
         ),
         timed(catalogue.PROBE_DURATION, [9.0, 0.01, 9.0, 9.0], *probed),
+        timed(catalogue.FIRST_RESPONSE, [0.09, 0.01, 0.2], "m", "1"),
+        timed(catalogue.RESPONSE_GAP, [0.01, 0.2, 0.3, 0.4], "m", "1"),
         Sample(catalogue.MODEL_SERVING, 0, ("l", "1")),
         Sample(catalogue.MODEL_SERVING, 1, ("m", "1")),
         Sample(catalogue.MODEL_SERVING, 0, ("m", "2")),
@@ -206,6 +201,8 @@ def page(number: int) -> list:
     [
         (LATENCY.model_copy(update={"models": "m"}), 4, 2),
         (of_probes(LATENCY), 2, 6),
+        (LATENCY.model_copy(update={"kind": "first_response"}), 4, 2),
+        (LATENCY.model_copy(update={"kind": "response_gap"}), 2, 6),
         (AVAILABILITY.model_copy(update={"models": "m"}), 6, 4),
         (AVAILABILITY, 18, 12),
         (of_probes(AVAILABILITY), 10, 8),
@@ -273,8 +270,10 @@ def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
     counter = EventCounter(objective)
     looks = ((0, 0), (1, 20), (2, 25), (3, 2), (4, 30), (8, 70), (8, 99), (12, 150))
     for now, value in looks:
-        counter.look([Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
-    assert (counter.good, counter.bad) == (4, 1)
+        late = [Sample(catalogue.INFERENCES, 40 * now, ("n", "1"))] * (now > 3)
+        counter.look([*late, Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
+    # Of the one that came later, the first total is no rate either.
+    assert (counter.good, counter.bad) == (4 + 2, 1)
 
 
 def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:

@@ -1,4 +1,4 @@
-"""Objectives on streamed answers: first responses, gaps, goodput."""
+"""Settings of objectives on streamed answers: first responses, gaps, goodput."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exporter.errors import ConfigError
 from exporter.features.slo.objectives import LatencyObjective, PresetObjective
 from exporter.features.slo.slo_events import EventCounter
 from exporter.histograms.histogram import Histogram
-from exporter.samples import HistogramSample, Sample
+from exporter.samples import HistogramSample
 
 
 @pytest.mark.parametrize(
@@ -40,30 +40,6 @@ def test_objectives_on_streams_count_first_responses_or_gaps(
     counter.look([], 0)
     counter.look(exposed(0.05, 0.09, 0.2), 5)
     assert (counter.good, counter.bad) == (2, 1)
-
-
-def test_an_objective_on_goodput_counts_the_requests_that_met_its_limits() -> None:
-    def exposed(met: float, missed: float) -> list[Sample]:
-        return [
-            Sample(catalogue.REQUEST_GOODPUT, value, (model, "1", limits, outcome))
-            for model, limits, times in (
-                ("llm", "chat", 1),
-                ("m", "chat", 7),
-                ("llm", "x", 9),
-            )
-            for outcome, value in (("met", times * met), ("missed", times * missed))
-        ]
-
-    (objective,) = parse(
-        b"collectors: [{kind: traces, limits: {chat: {total_seconds: 1}}}]\n"
-        b"slos: [{name: s, kind: goodput, limits: chat, models: l*, objective_ratio: 0.9}]",
-        "f.yaml",
-        {},
-    ).slos
-    counter = EventCounter(objective)
-    counter.look(exposed(3, 1), 0)
-    counter.look(exposed(8, 3), 5)
-    assert (counter.good, counter.bad) == (5, 2)
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,11 @@ class TestLearning:
         assert baseline.standardised(1e9, None) == 20.0
         assert baseline.standardised(-1e9, 10.0) == -20.0
 
+    def test_a_baseline_of_two_days_shows_a_daily_wave_and_no_shorter_one(self) -> None:
+        values, two_days = noise(600), 2 * 86_400.0
+        assert learn(values, seconds=two_days).refused == "none"
+        assert learn(values, seconds=two_days - 1).refused == "short_time"
+
     @pytest.mark.parametrize("values", [[1.0] * 5, [math.nan] * 30])
     def test_too_little_is_refused(self, values) -> None:
         with pytest.raises(ValueError, match="want at least 20"):
