@@ -42,7 +42,9 @@ def require_panels() -> Path:
     """The built components."""
     script = BUILT / "panels.js"
     if not script.is_file():
-        lacking("Grafana's components are not built: make grafana-panels (450 MB of npm)")
+        lacking(
+            "Grafana's components are not built: make grafana-panels (450 MB of npm)"
+        )
     return script
 
 
@@ -99,7 +101,9 @@ def draw(
 ) -> list[Shown]:
     """Draw it on the page; what each panel shows."""
     # Nothing is asked there: the components read localStorage, so there has to be an origin.
-    page.route(_PLACE, lambda route: route.fulfill(body=_PAGE, content_type="text/html"))
+    page.route(
+        _PLACE, lambda route: route.fulfill(body=_PAGE, content_type="text/html")
+    )
     page.goto(_PLACE)
     page.add_style_tag(path=BUILT / "panels.css")
     page.add_script_tag(path=BUILT / "panels.js")
