@@ -175,7 +175,7 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
         case "extra_forbidden":
             yield f"{where}: found unknown key; {_nearest(place)}"
         case "missing":
-            yield f"{where}: found nothing; it is required"
+            yield f"{where}: missing; this key is required"
         case "union_tag_not_found":
             yield f"{where}: found no {_tag_key(context)}; want {_tags(place)}"
         case "union_tag_invalid":
@@ -188,7 +188,7 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
         case "value_error":
             for line in str(context["error"]).split("\n"):
                 told = _as_written(line, document.secrets)
-                if not told.startswith("found "):
+                if told.startswith("want "):
                     told = f"found {_masked(place, document)}; {told}"
                 yield f"{where}: {told}" if place.path else told
         case _:

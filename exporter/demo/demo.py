@@ -156,8 +156,8 @@ def demo_models() -> Path:
         if folder.is_dir():
             return folder
     raise EmbeddedTritonError(
-        "found no deploy/models beside this installation; "
-        "the demo runs from a checkout of the project: make demo"
+        "found no deploy/models next to this installation; run the demo from a "
+        "checkout of the project: make demo"
     )
 
 

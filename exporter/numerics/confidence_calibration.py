@@ -78,7 +78,7 @@ class Calibration:
     levels: Floats
     """Accuracy at each knot; in between, straight."""
     blocks: Floats
-    """(blocks, 4): least confidence, answers, right answers and squared sizes of the
+    """(blocks, 4): least confidence, answers, correct answers and squared sizes of the
     groups of copies, summed, of each level."""
     confidences: Floats
     """(samples,) of the golden answers, ascending."""

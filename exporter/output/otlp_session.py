@@ -45,7 +45,8 @@ class CollectorSession(requests.Session):
         response.raw = io.BytesIO(body)
         if response.is_redirect:
             raise requests.TooManyRedirects(
-                f"found HTTP {response.status_code}; want the address it points to"
+                f"found a redirect (HTTP {response.status_code}); use the address it "
+                "points to"
             )
         return response
 

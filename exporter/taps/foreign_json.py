@@ -71,7 +71,7 @@ def scan(text: bytes, most_bytes: int) -> int:
         end = int(over[0]) + 1 if over.size else len(chunk)
         if levels[:end].max() > MAX_DEPTH:
             raise ForeignJsonError(
-                f"it is nested too deep; want at most {MAX_DEPTH} levels"
+                f"it is nested too deeply; want at most {MAX_DEPTH} levels"
             )
         size += _OBJECT_BYTES * int(np.count_nonzero(objects[:end]))
         size += _ARRAY_BYTES * int(np.count_nonzero(arrays[:end]))

@@ -90,7 +90,7 @@ class OpenAi:
             return Said(error=_text(said))
         choices = document.get("choices") or ()
         if not isinstance(choices, list | tuple):
-            raise ValueError("its choices are no list")  # noqa: TRY004 - of the server
+            raise ValueError("`choices` is not a list")  # noqa: TRY004 - of the server
         usage = document.get("usage")
         counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
         return Said(
@@ -193,7 +193,7 @@ def _object(data: bytes) -> dict[str, Any]:
     except RecursionError:
         document = None
     if not isinstance(document, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - of the server
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - of the server
     return document
 
 

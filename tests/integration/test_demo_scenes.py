@@ -126,7 +126,7 @@ def test_a_model_that_starts_to_lie_is_shown_everywhere(scene) -> None:
 
 def test_drifted_data_are_detected_within_seconds(scene) -> None:
     with scene("drift") as one:
-        one.until("--- from now on diabetes is asked about patients of 60")
+        one.until("--- from now on diabetes gets patients of 60")
         one.until(
             "! diabetes: its data drifted: age",
             "! alert fires: TritonDriftAlarm diabetes",

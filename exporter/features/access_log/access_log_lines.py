@@ -44,7 +44,7 @@ def logged_request(line: bytes, most_bytes: int) -> LoggedRequest | None:
     """
     entry = parse(line, most_bytes)
     if not isinstance(entry, dict):
-        raise ForeignJsonError("the line is no object")
+        raise ForeignJsonError("the line is not a JSON object")
     path, agent = _text(entry, "path"), _text(entry, "agent")
     if path == GRPC_PATH:
         model, version = _text(entry, "model"), _text(entry, "version")
@@ -86,7 +86,9 @@ def _text(entry: dict[str, Any], key: str) -> str:
     if value is None or value == "-":
         return ""
     if not isinstance(value, str):
-        raise ForeignJsonError(f"found {type(value).__name__} for {key!r}; want a text")
+        raise ForeignJsonError(
+            f"found {type(value).__name__} for {key!r}; want a string"
+        )
     return value
 
 

@@ -137,7 +137,7 @@ class GoldenInputs:
             return int(value)
         except (TypeError, ValueError):
             raise self._golden.problem(
-                f"is {value!r}; want a class as a whole number",
+                f"is {value!r}; want a class as an integer",
                 name=self._label,
                 row=row,
             ) from None

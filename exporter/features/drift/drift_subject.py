@@ -164,7 +164,8 @@ class Subject:
         if doubled:
             raise ProfileError(
                 [
-                    f"feature {name!r} is on the model's other side too"
+                    f"feature {name!r} is among both the inputs and the outputs of "
+                    "the model"
                     for name in doubled
                 ]
             )
@@ -208,7 +209,7 @@ class Subject:
     def _learn(self, schema: Schema) -> None:
         if self.learner is None or self.learner.schema != schema:
             if self.settings.learn is None:
-                raise ProfileError(["neither a reference nor leave to learn one"])
+                raise ProfileError(["found neither a reference nor `learn`"])
             self.learner = Learner(
                 schema, self.settings.learn, self._clock, self._wall_clock
             )

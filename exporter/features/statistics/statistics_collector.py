@@ -245,7 +245,8 @@ class StatisticsCollector:
             "another_server", target=grpc.address, addresses=sorted(grpc.host.known)
         )
         raise _AnotherServerError(
-            f"{grpc.address} is another server now; the next read is the base of its counts"
+            f"{grpc.address} is now a different server; its counts start with the "
+            "next read"
         )
 
     def _note_gone(self, own: dict[ModelKey, OwnCounts]) -> None:
@@ -380,6 +381,7 @@ def _same(
         return None
     if before != after:
         raise errors.UnavailableError(
-            "another server came up while the statistics were read; the next read counts"
+            "the server was replaced while its statistics were read; the next read is "
+            "used"
         )
     return before

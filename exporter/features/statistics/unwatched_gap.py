@@ -102,7 +102,7 @@ class UnwatchedGap:
             self._server, self._before = _checked(content)
             self._addresses = addresses
         except (KeyError, TypeError, ValueError):
-            state_file.set_aside(self._path, "it is no state of the statistics")
+            state_file.set_aside(self._path, "not a state of the statistics")
 
 
 def _checked(

@@ -153,8 +153,8 @@ class SyntheticProbe:
             log.warning(
                 "model_not_probed_over_http",
                 model=spec.name,
-                reason="Triton does not decode escapes in a path, so this name cannot be "
-                "asked for over HTTP; it is probed over gRPC only",
+                reason="Triton does not decode escapes in a path, so this model "
+                "cannot be requested over HTTP; it is probed over gRPC only",
             )
         return False
 

@@ -171,7 +171,7 @@ def _from_body(request: TapRequest, most_bytes: int) -> _Event:
     """The event of structured mode."""
     if request.media_type == BATCHED:
         raise MirrorUnsupportedError(
-            "batches of events are not read; want one a request"
+            "batches of events are not supported; want one event per request"
         )
     if request.media_type != STRUCTURED:
         raise MirrorBodyError(
@@ -194,7 +194,7 @@ def _from_body(request: TapRequest, most_bytes: int) -> _Event:
 def _attribute(event: dict[str, Any], name: str) -> str:
     value = event.get(name, "")
     if not isinstance(value, str) or len(value) > mirrored_body.MAX_NAME_CHARACTERS:
-        raise MirrorBodyError(f"the event's {name!r} is no text, or too long")
+        raise MirrorBodyError(f"the event's {name!r} is not a string, or too long")
     return value
 
 
@@ -204,7 +204,9 @@ def _data(event: dict[str, Any]) -> bytes:
         try:
             return base64.b64decode(encoded, validate=True)
         except (ValueError, binascii.Error) as error:
-            raise MirrorBodyError(f"the event's data_base64 is none: {error}") from None
+            raise MirrorBodyError(
+                f"the event's data_base64 is not valid base64: {error}"
+            ) from None
     data = event.get("data")
     if isinstance(data, str):
         return data.encode("utf-8", "replace")
@@ -237,9 +239,9 @@ def _inflated(data: bytes, limit: int) -> bytes:
     try:
         inflated = inflate.decompress(data, limit + 1)
     except zlib.error as error:
-        raise MirrorBodyError(f"the event's data is no gzip: {error}") from None
+        raise MirrorBodyError(f"the event's data is not valid gzip: {error}") from None
     if len(inflated) > limit or not inflate.eof:
         raise MirrorBodyError(
-            f"the event's data is no whole gzip of at most {limit} bytes"
+            f"the event's data is not complete gzip of at most {limit} bytes"
         )
     return inflated

@@ -279,7 +279,7 @@ def test_headers_are_added_to_every_answer(serve) -> None:
 @pytest.mark.parametrize(
     ("web", "message"),
     [
-        ({"basic_auth_users": {"u": "hunter2"}}, "no bcrypt hash"),
+        ({"basic_auth_users": {"u": "hunter2"}}, "not a bcrypt hash"),
         ({"tls_server_config": {"cert_file": "a.pem"}}, "key_file"),
         ({"tls": {}}, "tls"),
         ({"http_server_config": {"headers": {"X-Foo": "deny"}}}, 'found "X-Foo"'),
@@ -326,7 +326,7 @@ def test_headers_are_added_to_every_answer(serve) -> None:
                     "client_auth_type": "RequireAnyClientCert",
                 }
             },
-            "takes any certificate unread",
+            "accepts any certificate without verifying it",
         ),
     ],
 )

@@ -44,7 +44,7 @@ class ModelSettings(SourceSettings):
         if self.full_watts < self.idle_watts:
             raise ValueError(
                 f"found idle_watts {self.idle_watts:g} above full_watts "
-                f"{self.full_watts:g}; full use takes more than none"
+                f"{self.full_watts:g}; want less than full_watts"
             )
         return self
 
