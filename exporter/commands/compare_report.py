@@ -41,7 +41,7 @@ class Report:
 
     @property
     def outcome(self) -> Outcome:
-        """Return whether the challenger is no worse in everything that was asked for."""
+        """Return whether the challenger is not worse in any of the configured metrics."""
         found = {finding.metric: finding for finding in self.findings}
         if any(f.verdict == "worse" for f in self.findings):
             return "failed"

@@ -1,8 +1,8 @@
 """Reads a configuration file into plain values: bounded YAML, with variables.
 
-What YAML allows and a configuration never needs is refused here, with line and column:
-keys that stand twice or are no text, values that contain themselves, aliases that
-stand for more than the file, levels without end.
+YAML features that a configuration never needs are refused here, with line and column:
+duplicate keys, keys that are not text, values that contain themselves, aliases that
+expand to very large values, and unlimited nesting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Document:
     """A file's values. `written` has the file's content, `value` has variables replaced.
 
     Values of variables are secrets: messages show `written`, and `unset` are the paths
-    whose own problem has been told already.
+    whose own problem has been reported already.
     """
 
     written: dict[str, Any]
@@ -53,10 +53,10 @@ class Document:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file once its last change is a moment ago.
+    """Return the bytes of a file once it has not changed for a moment.
 
     Raises:
-        ConfigError: it cannot be read, is no regular file, or keeps changing.
+        ConfigError: it cannot be read, is not a regular file, or keeps changing.
     """
     deadline = time.monotonic() + _MOST_WAIT_SECONDS
     while True:

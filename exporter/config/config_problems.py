@@ -112,10 +112,7 @@ class _Schema:
         return self.plain(child) if isinstance(child, dict) else {}
 
     def chosen(self, node: Node, tag: object) -> Node | None:
-        """The member of a union that `tag` names; None where there is no such choice.
-
-        The members of a union without a discriminator are scalars: nothing is below.
-        """
+        """Return the member of a union that `tag` names, or None if there is no such member."""
         if "discriminator" in node:
             mapping = node["discriminator"]["mapping"]
             known = isinstance(tag, str) and tag in mapping
@@ -125,7 +122,7 @@ class _Schema:
     def leaves(
         self, value: Any, path: FilePath, node: Node
     ) -> Iterator[tuple[FilePath, Any, Node]]:
-        """Every value of the file that is no map and no list, with its schema."""
+        """Yield every scalar value of the file, with its schema."""
         if isinstance(value, dict):
             if "discriminator" in node:
                 node = self.chosen(node, value.get("kind")) or {}

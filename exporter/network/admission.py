@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class CrowdedError(Exception):
-    """There is no room: all places are taken and no visitor is idle, or no bytes are left."""
+    """No capacity: all places are taken and no connection is idle, or no bytes are left."""
 
 
 class Visitor:

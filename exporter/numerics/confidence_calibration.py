@@ -185,7 +185,7 @@ class Calibration:
 def calibrate(
     confidences: Floats, right: Floats, groups: Ints | None = None
 ) -> Calibration | None:
-    """The calibration of these answers; None where there are none.
+    """Return the calibration of these answers, or None without any.
 
     Args:
         confidences: (n,) in [0, 1]; answers that are not finite are left out.

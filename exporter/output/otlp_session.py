@@ -33,7 +33,7 @@ class CollectorSession(requests.Session):
         """Return the answer with its body cut at the size that is read.
 
         Raises:
-            requests.RequestException: there is none in time, or it points elsewhere.
+            requests.RequestException: there is none in time, or it is a redirect.
         """
         # requests would follow a redirect before anyone here sees it.
         kwargs |= {"stream": True, "allow_redirects": False}

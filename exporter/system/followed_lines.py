@@ -1,4 +1,4 @@
-"""Follows a file that others append lines to: through rotation, truncation and restarts.
+"""Follows a growing log file through rotation, truncation and restarts.
 
 A rotated file is still read for a while, since its writer may not have opened the new one
 yet. Memory is bounded by one chunk, whatever the file holds.

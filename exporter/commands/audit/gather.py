@@ -46,7 +46,7 @@ def look(
 ) -> Evidence:
     """Observe the target for `duration_seconds`, and a moment more.
 
-    `tell` is given one line for each step. Nothing of the server's making is raised.
+    `tell` is given one line for each step. Errors of the server are not raised.
 
     Raises:
         ConfigError: a TLS file of the target cannot be read.

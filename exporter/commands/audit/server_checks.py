@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _problem(part: Part, source: str) -> Callable[[Evidence], Iterable[Measure]]:
-    """Evidence that is the server's answer where a part was asked for."""
+    """Evidence read from the server's answers."""
     return lambda it: [measure("answer", it.problems[part], "", source)]
 
 

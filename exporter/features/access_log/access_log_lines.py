@@ -37,10 +37,10 @@ class LoggedRequest:
 
 
 def logged_request(line: bytes, most_bytes: int) -> LoggedRequest | None:
-    """The inference request that `line` logs; None where it is another request.
+    """Return the inference request that `line` logs, or None for another request.
 
     Raises:
-        ForeignJsonError: it is no line of the shipped formats.
+        ForeignJsonError: it is not a line of the shipped formats.
     """
     entry = parse(line, most_bytes)
     if not isinstance(entry, dict):

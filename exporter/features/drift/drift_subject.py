@@ -295,7 +295,10 @@ class Subject:
         return True
 
     def step(self, accuracy: float | None) -> None:
-        """Judge and save whatever is due. `accuracy` is the model's estimated one."""
+        """Evaluate windows and save the state, if due.
+
+        `accuracy` is the model's estimated one.
+        """
         if self.learner is not None and self.learner.done:
             self._learnt(self.learner)
         if self.watch is None:
@@ -350,7 +353,7 @@ class Subject:
 
 
 def _signature(path: Path | None) -> object:
-    """Changes when the file does; None where there is none."""
+    """A value that changes when the file does; None if there is no file."""
     if path is None:
         return None
     try:

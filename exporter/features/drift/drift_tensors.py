@@ -335,7 +335,7 @@ class Rows:
 
 
 def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
-    """The largest probability of each row, NaN where there are no probabilities."""
+    """Return the largest probability of each row, NaN for rows without probabilities."""
     if not rows.ndim or not rows.size:
         return np.full(rows.shape[:1], np.nan, np.float32)
     # As the estimated accuracy takes it, so that both speak of one thing.

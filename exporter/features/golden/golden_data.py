@@ -78,7 +78,7 @@ def read(settings: GoldenData) -> GoldenSet:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change when the file does; None where there is no file."""
+    """Return values that change when the file does, or None if there is no file."""
     try:
         status = path.stat()
     except OSError:

@@ -54,7 +54,7 @@ class Answer:
         return next(o for kind, o in OUTCOMES.items() if isinstance(self.error, kind))
 
     def verdict(self, fault: str = "") -> Verdict:
-        """The verdict on this request, bad where `fault` says so."""
+        """The verdict on this request; bad if `fault` is set."""
         if self.error is not None:
             return Verdict(
                 self.outcome, self.seconds or None, self.request_id, str(self.error)

@@ -18,7 +18,7 @@ _FINDINGS: Final = ("no_rate_holds", "every_rate_holds")
 
 
 def notice_of(report: Mapping[str, Any]) -> CapacityNotice:
-    """The result of a search as the sidecar takes it: a capacity, or why there is none.
+    """The result of a search: a capacity, or the reason why there is none.
 
     Raises:
         KeyError, TypeError, ValueError: the report is incomplete.
@@ -51,8 +51,7 @@ def valid_capacity(file: str) -> CapacityNotice:
     """The capacity in the report `file`.
 
     Raises:
-        ValueError: the file cannot be read, is no capacity report, or its search has no
-            valid capacity; says which.
+        ValueError: the file cannot be read, is not a capacity report, or has no valid capacity.
     """
     report = _read(file)
     if not isinstance(report, dict) or report.get("format") != FORMAT:

@@ -224,7 +224,7 @@ AnyObjective = Annotated[Objective | PresetObjective, Field(discriminator="kind"
 
 
 def expanded(objectives: tuple[AnyObjective, ...]) -> tuple[Objective, ...]:
-    """Return the objectives, each preset replaced by those it stands for."""
+    """Return the objectives, with each preset replaced by its objectives."""
     return tuple(
         found
         for objective in objectives

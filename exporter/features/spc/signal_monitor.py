@@ -227,7 +227,7 @@ class Signal:
         """Restore a saved state; return False if it belongs to another plan.
 
         Raises:
-            ValueError: it is no state at all.
+            ValueError: it is not a state.
         """
         try:
             if (state["version"], state["plan"]) != (

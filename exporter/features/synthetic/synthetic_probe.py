@@ -248,7 +248,7 @@ class SyntheticProbe:
         return backlog.moves(watched, now)
 
     def _unproven(self, watched: Watched, before: Reading | None) -> str:
-        """Return why an answer is no proof behind a cache; "" if it is one."""
+        """Return why an answer does not prove that the model behind a cache ran; "" if it does."""
         detail = "Triton's statistics cannot be read"
         try:
             if before is not None:

@@ -1,9 +1,9 @@
 """OTLP trace bodies, JSON and protobuf, to the spans that Triton makes of a request.
 
-Only what Triton's spans carry is looked at; spans of others are counted and passed by.
-JSON as Triton 2.51 sends it and as the OTLP specification writes it: numbers may be
-strings, ids are hexadecimal. Wrong types never pass: the whole body is refused, since a
-sender that breaks the format once cannot be trusted with the rest.
+Only the contents of Triton's spans are read; other spans are counted and skipped. JSON
+as Triton 2.51 sends it and as the OTLP specification writes it: numbers may be strings,
+ids are hexadecimal. Wrong types never pass: the whole body is refused, since a sender
+that breaks the format once cannot be trusted with the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def from_json(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
     """The spans of an OTLP/HTTP JSON body; bodies have at most `most_bytes`.
 
     Raises:
-        TraceBodyError: it is no JSON, nested too deeply, or not what OTLP says.
+        TraceBodyError: it is not JSON, is nested too deeply, or is not OTLP.
     """
     try:
         document = foreign_json.parse(body, most_bytes)
@@ -79,7 +79,7 @@ def from_protobuf(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
     """The spans of an OTLP/HTTP protobuf body; bodies have at most `most_bytes`.
 
     Raises:
-        TraceBodyError: it is no ExportTraceServiceRequest.
+        TraceBodyError: it is not an ExportTraceServiceRequest.
     """
     # The wire format's own messages, nothing of the SDK; Triton itself sends JSON.
     from opentelemetry.proto.trace.v1.trace_pb2 import (  # noqa: PLC0415, TID251

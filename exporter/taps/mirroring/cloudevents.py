@@ -1,7 +1,8 @@
 """KServe's payload logger: inference requests and responses as CloudEvents over HTTP.
 
-KServe sends binary mode: the event's attributes are headers, the body is what the client
-or the server sent. Structured mode, in which the body is the event, is taken as well.
+KServe sends binary mode: the event's attributes are headers, the body is what the
+client or the server sent. Structured mode, in which the body is the event, is accepted
+as well.
 
 The logger knows the InferenceService but not the model, loses what the original headers
 said of the body, and labels a response with the content type of its request. So the
@@ -111,7 +112,7 @@ class EventSink:
         return None if outcome is None else PASSED_OVER[outcome]
 
     def answer(self, request: TapRequest) -> TapAnswer:
-        """Read one event and hand it on; a body that is none gets a 400."""
+        """Read one event and publish it; an invalid body gets status 400."""
         try:
             if "ce-type" in request.headers:
                 event = _from_headers(request)

@@ -93,7 +93,7 @@ def scalars(parameters: Any) -> Parameters:
 
 
 def document(text: bytes, most_bytes: int) -> dict[str, Any]:
-    """The JSON object that `text` is; bodies have at most `most_bytes`.
+    """Return the JSON object in `text`; bodies have at most `most_bytes`.
 
     Raises:
         MirrorBodyError: it is none.

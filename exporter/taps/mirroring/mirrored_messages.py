@@ -47,7 +47,7 @@ def model_of(message: bytes) -> str:
     """The `model_name` of a serialised ModelInferRequest.
 
     Raises:
-        MirrorBodyError: it is no such message, or the name does not come early.
+        MirrorBodyError: it is not such a message, or the name does not come early.
     """
     try:
         for name in contents(memoryview(message)[:_NAME_WITHIN_BYTES], _MODEL_NAME):

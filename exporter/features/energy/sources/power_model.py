@@ -1,7 +1,7 @@
 """Power where there is no sensor: a straight line from idle to full use.
 
-A model, not a measurement, and labelled so. Servers are not that straight (SPECpower's
-results bend), and what the CPU does is only part of what a host takes.
+A model, not a measurement, and labelled as such. The power of real servers is not
+linear (see SPECpower's results), and the CPU causes only part of it.
 """
 
 from __future__ import annotations
