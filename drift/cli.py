@@ -239,7 +239,8 @@ def _sides(options: argparse.Namespace) -> tuple[Profile, Counts, dict[int, int]
     if _is_profile(options.data):
         raise DataError(
             str(options.data),
-            "found a profile; want data, since two profiles have cells of their own",
+            "found a profile; want data, since the bins of two profiles cannot be "
+            "compared",
         )
     if _is_profile(options.reference):
         profile = Profile.from_bytes(options.reference.read_bytes())
@@ -339,7 +340,7 @@ def _check_writable(path: Path) -> None:
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise DataError(
             str(path),
-            "cannot be written; want a file in a folder that can be written to",
+            "cannot be written; want a file in a writable folder",
         )
 
 

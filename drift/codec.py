@@ -95,14 +95,14 @@ def unpacked(data: bytes, kind: str, version: int) -> dict[str, Any]:
 def _array(data: bytes, told: dict[str, Any]) -> NDArray[np.generic]:
     dtype, shape = str(told["array"]), [int(size) for size in told["shape"]]
     if dtype not in PACKED or any(size < 0 for size in shape):
-        raise StateError(f"an array of {dtype!r} and shape {shape} is none of ours")
+        raise StateError(f"unexpected array of {dtype!r} and shape {shape}")
     number = math.prod(shape)
     if number == 0:
         return np.zeros(shape, dtype)
     try:
         flat = np.frombuffer(data, dtype, number, int(told["at"]))
     except (ValueError, OverflowError) as error:
-        raise StateError(f"an array that is not all there: {error}") from error
+        raise StateError(f"incomplete array: {error}") from error
     return flat.reshape(shape)
 
 
@@ -123,16 +123,16 @@ def _intact(data: bytes, kind: str, version: int) -> bytes:
     if not newline or len(parts) != 4 or parts[0] != MAGIC:  # noqa: PLR2004 - header
         raise StateError(f"not a {MAGIC} file: it starts with {data[:24]!r}")
     if parts[1] != kind:
-        raise StateError(f"a {parts[1]!r} file was given where a {kind!r} belongs")
+        raise StateError(f"found a {parts[1]!r} file; want a {kind!r} file")
     if parts[2] != str(version):
         raise StateError(
-            f"{kind} file of version {parts[2]!r}; this program reads version {version}"
+            f"found a {kind} file of version {parts[2]!r}; want version {version}"
         )
     found = hashlib.sha256(body).hexdigest()
     if found != parts[3]:
         raise StateError(
             f"damaged {kind} file: the checksum of its {len(body)} bytes is "
-            f"{found[:12]}…, the header says {parts[3][:12]}…"
+            f"{found[:12]}…, the header has {parts[3][:12]}…"
         )
     return body
 
@@ -143,9 +143,11 @@ def _object(
     try:
         payload = json.loads(body, object_hook=hook)
     except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{kind} file that cannot be read: {error!r}") from error
+        raise StateError(f"cannot read the {kind} file: {error!r}") from error
     if not isinstance(payload, dict):
-        raise StateError(f"{kind} file holds {type(payload).__name__}, not an object")
+        raise StateError(
+            f"{kind} file contains {type(payload).__name__}, not an object"
+        )
     return payload
 
 

@@ -79,7 +79,7 @@ class VectorSketch:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.width:  # noqa: PLR2004 - rows
             raise StateError(
-                f"vectors of shape {vectors.shape}; (rows, {self.width}) is right"
+                f"found vectors of shape {vectors.shape}; want (rows, {self.width})"
             )
         x = np.asarray(vectors, np.float32)
         clean = np.asarray(np.isfinite(x).all(axis=1))

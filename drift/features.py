@@ -88,8 +88,8 @@ class Schema:
                 )
             elif feature.kind == "numeric" and tensor.datatype not in NUMERIC_DATATYPES:
                 found.append(
-                    f"feature {feature.name!r} is numeric but {feature.tensor!r} holds "
-                    f"{tensor.datatype}; make it categorical"
+                    f"feature {feature.name!r} is numeric but {feature.tensor!r} "
+                    f"contains {tensor.datatype}; make it categorical"
                 )
         return found
 

@@ -80,7 +80,9 @@ class ProfileBuilder:
             ProfileError: `hour` is out of range.
         """
         if hour is not None and not 0 <= hour < HOURS:
-            raise ProfileError([f"hour of the week {hour}; it lies in 0..{HOURS - 1}"])
+            raise ProfileError(
+                [f"found hour of the week {hour}; want 0 to {HOURS - 1}"]
+            )
         if hour != self._hour:
             self._drain()
             self._hour = hour
@@ -124,7 +126,7 @@ class ProfileBuilder:
         """
         self._drain()
         if self._counting is None and not self._pending:
-            raise ProfileError(["no rows; a reference needs some"])
+            raise ProfileError(["found no rows; a reference needs at least one"])
         counting = self._counting or self._start()
         return counting.profile(ordered=self._ordered, provenance=provenance)
 

@@ -49,8 +49,8 @@ def caveats(profile: Profile) -> Iterator[str]:
     if profile.weekdays is not None and len(profile.weekdays) < len(DAYS):
         absent = [day for i, day in enumerate(DAYS) if i not in profile.weekdays]
         yield (
-            f"the reference has no rows of {_listed(absent, len(DAYS))}; what is usual "
-            "on such a day may be called drift"
+            f"the reference has no rows from {_listed(absent, len(DAYS))}; normal "
+            "data of such a day may be reported as drift"
         )
 
 
@@ -64,8 +64,9 @@ def blind_spots(profile: Profile) -> Iterator[str]:
     ]
     if hidden:
         yield (
-            f"{_listed(hidden)}: this share of the reference lies in one cell of several "
-            "possible values, within which no change is seen; make the reference again"
+            f"{_listed(hidden)}: this share of the reference is in one bin of several "
+            "possible values, within which changes are not detected; create the "
+            "reference again"
         )
     for index, category in enumerate(profile.categories, profile.schema.numeric):
         if not category.open:
@@ -73,9 +74,9 @@ def blind_spots(profile: Profile) -> Iterator[str]:
         named = int(cells[index, : len(category.values)].sum())
         other = int(cells[index, OTHER])
         yield (
-            f"{profile.schema.names[index]}: too many values to know which are new; "
-            f"{other / max(named + other, 1):.0%} of the reference's rows are counted "
-            "together, as none of its commonest values"
+            f"{profile.schema.names[index]}: too many values to detect new ones; "
+            f"{other / max(named + other, 1):.0%} of the reference's rows have none "
+            "of its most common values and are counted together"
         )
 
 

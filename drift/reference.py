@@ -218,7 +218,7 @@ class Profile:
                 _restore(payload), read_as=codec.digest_of(data, KIND, version)
             )
         except (KeyError, OverflowError, TypeError, ValueError, DriftError) as error:
-            raise StateError(f"a profile that cannot be read: {error!r}") from error
+            raise StateError(f"cannot read the profile: {error!r}") from error
 
 
 def _payload(profile: Profile) -> dict[str, Any]:
@@ -341,7 +341,7 @@ def _name_filter(told: dict[str, Any] | list[str]) -> NameFilter:
         return NameFilter.of({short(name) for name in told})
     bits = b64decode(told["bits"])
     if len(bits) not in FILTER_BYTES:
-        raise StateError(f"a filter of names of {len(bits)} bytes")
+        raise StateError(f"invalid size of the filter of names: {len(bits)} bytes")
     return NameFilter(int(told["number"]), bits)
 
 
@@ -359,7 +359,7 @@ def _shown(spread: dict[str, Any], features: int) -> Floats:
         found[_place(feature, features)] = shares
     known = found[~np.isnan(found)]
     if not ((known >= 0) & (known <= 1)).all():
-        raise StateError("shares of the reference that are no shares")
+        raise StateError("invalid shares in the reference; want numbers from 0 to 1")
     return found
 
 
@@ -373,7 +373,9 @@ def _increasing(values: object) -> Floats:
     edges = _floats(values)
     known = 1 < edges.size <= INNER + 1 and np.isfinite(edges).all()
     if not known or not (np.diff(edges) > 0).all():
-        raise StateError(f"{edges.size} edges of cells, or not in increasing order")
+        raise StateError(
+            f"{edges.size} bin edges: too many, or not in increasing order"
+        )
     return edges
 
 

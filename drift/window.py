@@ -117,7 +117,7 @@ class Counts:
                 _violations(payload),
             )
         except UNREADABLE as error:
-            raise StateError(f"counts that cannot be read: {error!r}") from error
+            raise StateError(f"cannot read the counts: {error!r}") from error
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Counts:
@@ -139,7 +139,7 @@ class Counts:
                 _violations(payload),
             )
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise StateError(f"counts that cannot be read: {error!r}") from error
+            raise StateError(f"cannot read the counts: {error!r}") from error
 
     @property
     def missing(self) -> Integers:

@@ -1,1 +1,1 @@
-"""The tritonwatch sidecar: measures an NVIDIA Triton server and exports what it finds."""
+"""The tritonwatch sidecar: measures an NVIDIA Triton server and exports the results."""

@@ -140,7 +140,10 @@ class Sidecar:
             self.config.models,
         )
         if config.listen != self.config.listen:
-            log.warning("listen_unchanged", reason="a new address needs a restart")
+            log.warning(
+                "listen_unchanged",
+                reason="a changed address takes effect after a restart",
+            )
         old = self.access
         before = {running.task for running in self._running.values()}
         if same_server:

@@ -213,7 +213,7 @@ def _add_rules(commands: Subparsers) -> None:
 
 def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"found {text!r}; want a whole number from 0")
+        raise argparse.ArgumentTypeError(f"found {text!r}; want a non-negative integer")
     return int(text)
 
 
@@ -223,7 +223,9 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"found {text!r}; want seconds above 0")
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}; want a positive number of seconds"
+        )
     return value
 
 
@@ -285,7 +287,7 @@ def _add_demo(commands: Subparsers) -> None:
         from exporter.demo import demo  # noqa: PLC0415 - heavy, only here
 
         if options.scenario and options.no_traffic:
-            parser.error("--scenario needs the traffic; leave out --no-traffic")
+            parser.error("--scenario needs traffic; leave out --no-traffic")
         return demo.run(
             duration_seconds=options.duration,
             traffic=not options.no_traffic,

@@ -95,11 +95,11 @@ class TraceBodyError(TritonwatchError):
 
 
 class MirrorBodyError(TritonwatchError):
-    """A body sent to the mirror tap is no inference request or response."""
+    """A body sent to the mirror tap is not an inference request or response."""
 
 
 class MirrorUnsupportedError(MirrorBodyError):
-    """A mirrored inference that its body alone does not tell, or of an unread kind."""
+    """A mirrored inference of an unsupported kind, or with an incomplete description."""
 
 
 class PartialResultError(TritonwatchError):

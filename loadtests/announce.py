@@ -180,7 +180,9 @@ def post_json(url: str, document: Mapping[str, Any], run: AnnouncedRun) -> None:
                 redirect=False,
             )
     except urllib3.exceptions.HTTPError as error:
-        run.note(f"the sidecar at {_told_of(url)} was not told of the run: {error}")
+        run.note(
+            f"the run could not be reported to the sidecar at {_told_of(url)}: {error}"
+        )
         return
     if answer.status not in _OK:
         text = answer.data[:_SHOWN].decode("utf-8", "replace").strip()

@@ -37,7 +37,7 @@ def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"is no JSON: {error}", source) from None
+        raise PlanError(f"is not valid JSON: {error}", source) from None
 
 
 def require_version(document: Any, version: int, source: str) -> None:
@@ -49,8 +49,8 @@ def require_version(document: Any, version: int, source: str) -> None:
     found = document.get("version") if isinstance(document, dict) else None
     if isinstance(found, int) and found != version:
         raise PlanError(
-            f"is of format version {found}, and this tritonwatch reads {version};"
-            " run the experiments again",
+            f"has format version {found}; this tritonwatch reads version {version}: "
+            "run the experiments again",
             source,
         )
 
@@ -66,7 +66,7 @@ def validated(model: type[Model], document: Any, source: str) -> Model:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise PlanError(f"is not whole: {place}: {first['msg']}", source) from None
+        raise PlanError(f"is incomplete: {place}: {first['msg']}", source) from None
 
 
 def write(path: Path, content: str) -> None:

@@ -110,7 +110,8 @@ class GuardLimits(Settings):
     steal_ratio: float = Field(default=0.02, gt=0, le=1)
     """Limit of the time that the hypervisor steals in a window, 1 being a core."""
     pressure_ratio: float = Field(default=0.5, gt=0, le=1)
-    """Limit of the share of a window in which a task waited for a processor; a warning."""
+    """Limit of the share of a window in which a task waited for a processor; a warning.
+    """
     sender_cpu_ratio: float = Field(default=0.8, gt=0, le=1)
     """Limit of the sender's processor time in a window, 1 being a core."""
     clock_step_seconds: float = Field(default=0.005, gt=0, le=60)
@@ -216,8 +217,8 @@ def _pressed(watch: Watch) -> tuple[str, ...]:
         return ()
     return (
         (
-            f"something waited for a processor in {mean:.0%} of the time, and latencies "
-            f"hold that wait (more than {watch.limits.pressure_ratio:.0%} is told)"
+            f"a process waited for a CPU for {mean:.0%} of the time (limit: "
+            f"{watch.limits.pressure_ratio:.0%}), and latencies include that wait"
         ),
     )
 

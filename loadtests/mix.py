@@ -31,7 +31,7 @@ class Body:
     rows: int = 1
     """Size of the batch dimension, where the model has one."""
     expected: Mapping[str, Array] = field(default_factory=dict)
-    """The right answer by output, where it is known."""
+    """The correct answer by output, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Entry:
     tolerance: float = 0.0
     """Largest difference of a value from `Body.expected`, relative and absolute alike."""
     refused: bool = False
-    """The bodies are corrupt: the right answer is an error of the server."""
+    """The bodies are corrupt: the correct answer is an error of the server."""
 
     @property
     def version(self) -> str:

@@ -34,8 +34,8 @@ def checked(arrivals: ArrayLike) -> Floats:
         raise PlanError("found no arrivals; a run needs at least one request")
     if times.size > MAX_REQUESTS:
         raise PlanError(
-            f"found {times.size} arrivals; a run has at most {MAX_REQUESTS}: "
-            "make it shorter or slower, or share it out over workers"
+            f"found {times.size} arrivals; a run has at most {MAX_REQUESTS}: make it "
+            "shorter or slower, or distribute it over workers"
         )
     if not np.isfinite(times).all() or times[0] < 0 or times[-1] > MAX_SECONDS:
         raise PlanError(
@@ -62,7 +62,9 @@ def share(
     schedule of one (Kingman, Poisson Processes, 1993, colouring theorem).
     """
     if not 0 <= worker < workers:
-        raise PlanError(f"found worker {worker} of {workers}; they count from 0")
+        raise PlanError(
+            f"found worker {worker} of {workers}; workers are numbered from 0"
+        )
     rng = np.random.default_rng((seed, _SHARES))
     owners = rng.integers(0, workers, size=arrivals.size)
     return np.flatnonzero(owners == worker)

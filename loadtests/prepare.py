@@ -74,8 +74,8 @@ def _require_streams(scenario: Scenario, mix: Mix) -> None:
             unary = [entry.name for entry in mix.entries if entry.style != "stream"]
             if unary and term.measure != "latency":
                 raise PlanError(
-                    f"found {term.text!r}, which is about streamed answers; those of "
-                    f"{unary[0]} are not"
+                    f"found {term.text!r}, which needs streamed answers; {unary[0]} "
+                    "does not stream"
                 )
 
 
@@ -115,7 +115,7 @@ def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings
     opens = all(t.shape[:1] == (-1,) for t in spec.inputs if not t.optional)
     if not spec.max_batch_size and not opens:
         raise PlanError(
-            f"found batch {model.batch}; {spec.name} takes no batches",
+            f"found batch {model.batch}; {spec.name} does not support batches",
             f"model {model.model}",
         )
     for tensor in spec.inputs:
@@ -133,8 +133,8 @@ def _bodies(
     require_fit(spec, target)
     if spec.decoupled and target.protocol == "http" and model.corrupt_ratio:
         raise PlanError(
-            f"found corrupt_ratio for {spec.name}, which streams; over HTTP that is "
-            "not possible: use --protocol grpc",
+            f"found corrupt_ratio for {spec.name}, which streams; this is not "
+            "possible over HTTP: use --protocol grpc",
             f"model {model.model}",
         )
     rows: Iterable[Row]
@@ -215,4 +215,4 @@ def _try_out(target: Target, entry: Entry, timeout_seconds: float) -> None:
     if result.requests.count(Outcome.OK) == len(result.requests):
         return
     said = next(iter(result.errors), f"no answer within {timeout_seconds:g} s")
-    raise LoadError(f"the first request to {entry.name} was not answered well: {said}")
+    raise LoadError(f"the first request to {entry.name} failed: {said}")

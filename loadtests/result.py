@@ -85,7 +85,7 @@ class Requests:
 
     @property
     def waits(self) -> Floats:
-        """Seconds from the intended send; infinite without a right answer."""
+        """Seconds from the intended send; infinite without a correct answer."""
         return np.where(self.outcome == Outcome.OK, self.done - self.intended, np.inf)
 
     @property
@@ -122,7 +122,8 @@ class Unanswered:
 
     count: int = 0
     first_seconds: float | None = None
-    """Time from the start of the run at which the first of them ended; None without any."""
+    """Time from the start of the run at which the first of them ended; None without
+    any."""
     last_seconds: float | None = None
     waited_seconds: float = 0.0
     """In a closed loop, from those to the requests that followed them: all that are
@@ -259,7 +260,7 @@ class RunResult:
 
     @property
     def miss_ratio(self) -> float | None:
-        """Share of requests without a right answer; None where there were none."""
+        """Share of requests without a correct answer; None where there were none."""
         if not len(self.requests):
             return None
         return 1.0 - self.requests.count(Outcome.OK) / len(self.requests)
@@ -267,7 +268,7 @@ class RunResult:
     def quantile(self, q: float) -> float | None:
         """The q-quantile of latency from the intended time over *all* requests.
 
-        One without a right answer counts as infinitely late, so the value is infinite
+        One without a correct answer counts as infinitely late, so the value is infinite
         where more than 1 - q of them had none. None without requests.
         """
         return quantile_of(self.requests.waits, q) if len(self.requests) else None

@@ -111,10 +111,10 @@ def from_document(document: Any, source: str = "the result") -> RunResult:
         PlanError: it is of another format or version, or contradicts itself.
     """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise PlanError(f'is no load run; want "format": "{FORMAT}"', source)
+        raise PlanError(f'is not a load run; want "format": "{FORMAT}"', source)
     if document.get("version") != VERSION:
         raise PlanError(
-            f"found version {document.get('version')!r}; this reads {VERSION}", source
+            f"found version {document.get('version')!r}; want {VERSION}", source
         )
     try:
         return _read(document)
@@ -127,7 +127,7 @@ def from_document(document: Any, source: str = "the result") -> RunResult:
         zlib.error,
     ) as error:
         raise PlanError(
-            f"is no whole load run: {type(error).__name__}: {error}", source
+            f"is an incomplete load run: {type(error).__name__}: {error}", source
         ) from None
 
 
@@ -197,7 +197,7 @@ def unpacked(columns: Mapping[str, Any]) -> Requests:
     """
     count = columns["count"]
     if not isinstance(count, int) or not 0 <= count <= MAX_REQUESTS:
-        raise ValueError(f"found {count!r} requests; at most {MAX_REQUESTS} are read")
+        raise ValueError(f"found {count!r} requests; the maximum is {MAX_REQUESTS}")
     arrays = {}
     unknown = Requests.empty(count)
     for part in fields(Requests):
@@ -209,6 +209,6 @@ def unpacked(columns: Mapping[str, Any]) -> Requests:
         inflate = zlib.decompressobj()
         raw = inflate.decompress(base64.b64decode(columns[part.name]), size + 1)
         if len(raw) != size:
-            raise ValueError(f"{part.name} holds not the {count} that it should")
+            raise ValueError(f"{part.name} does not have {count} entries")
         arrays[part.name] = np.frombuffer(raw, dtype).copy()
     return Requests(**arrays)

@@ -93,7 +93,7 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         f", seed {about.seed}"
     )
     yield (
-        f"  right answers  {result.throughput:.5g}/s"
+        f"  correct        {result.throughput:.5g}/s"
         + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
     )
     yield from histogram_line("latency", result.from_intended)
@@ -144,15 +144,15 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
         return
     missed = objective.misses(result.requests).mean(axis=0)
     for term, share in zip(objective.terms, missed, strict=True):
-        holds = "holds" if share <= term.allowed_ratio else "MISSED"
+        state = "met" if share <= term.allowed_ratio else "MISSED"
         yield (
-            f"  {term.text:<14} {holds}: {share:.3%} missed it, "
-            f"{term.allowed_ratio:.3%} may"
+            f"  {term.text:<14} {state}: {share:.3%} missed, "
+            f"{term.allowed_ratio:.3%} allowed"
         )
 
 
 def _streamed(result: RunResult) -> Iterator[str]:
-    """Lines for the tokens, where the server counts them, and responses of right answers."""
+    """Lines for the tokens, where the server counts them, and responses of correct answers."""
     requests, seconds = result.requests, result.duration_seconds
     requests = requests.where(requests.outcome == Outcome.OK)
     for title, counts in (

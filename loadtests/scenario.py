@@ -38,8 +38,8 @@ class TargetSettings(Settings):
     """The port that is loaded."""
 
     protocol: Protocol = Field(default="grpc")
-    """gRPC; HTTP with binary tensors, and `generate_stream` for streams; or an endpoint of an
-    OpenAI-compatible server, as Triton's own front end or vLLM, streamed."""
+    """gRPC; HTTP with binary tensors, and `generate_stream` for streams; or an endpoint
+    of an OpenAI-compatible server, as Triton's own front end or vLLM, streamed."""
     address: Address | None = Field(default=None)
     """host:port; by default localhost at Triton's port for the protocol."""
     headers: Headers = Field(default={}, max_length=100)
@@ -83,9 +83,10 @@ class ModelSettings(Settings):
     parameters: dict[str, bool | int | float | str] = Field(default={}, max_length=100)
     """Request parameters; of a language model like `temperature` or `ignore_eos`."""
     corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)
-    """Share of requests that are corrupt; the right answer to those is an error."""
+    """Share of requests that are corrupt; the correct answer to those is an error."""
     tolerance: float = Field(default=1e-5, ge=0, le=1)
-    """Largest difference of outputs from the file's correct answers, relative and absolute."""
+    """Largest difference of outputs from the file's correct answers, relative and
+    absolute."""
     sequence_length: int = Field(default=10, ge=1, le=1_000_000)
     """Requests of one sequence, where the model is one of sequences."""
 
@@ -146,11 +147,14 @@ class Scenario(Settings):
     timeout_seconds: float = Field(default=10.0, gt=0, le=3600)
     """Longest a request is waited for."""
     in_flight: int = Field(default=4096, ge=1, le=50_000)
-    """Limit of requests in flight of an open loop; more are rejected, and count as misses."""
+    """Limit of requests in flight of an open loop; more are rejected, and count as
+    misses."""
     slo: str | None = Field(default=None)
-    """Objective to meet, like "p99<20ms,errors<0.1%", or of streams "ttft_p99<500ms,itl_p95<50ms"."""
+    """Objective to meet, like "p99<20ms,errors<0.1%", or of streams
+    "ttft_p99<500ms,itl_p95<50ms"."""
     goodput: str | None = Field(default=None)
-    """Limits that a request meets together to be a good one, like "ttft<500ms,itl<50ms"."""
+    """Limits that a request meets together to be a good one, like
+    "ttft<500ms,itl<50ms"."""
 
     @field_validator("slo")
     @classmethod

@@ -76,7 +76,7 @@ def require_folders(*paths: Path | None) -> None:
     """
     for path in paths:
         if path is not None and not path.parent.is_dir():
-            raise PlanError(f"there is no folder {path.parent}", str(path))
+            raise PlanError(f"no such folder: {path.parent}", str(path))
 
 
 def _set_target(given: dict[str, Any], options: argparse.Namespace) -> None:
@@ -141,7 +141,7 @@ def _set_profile(given: dict[str, Any], options: argparse.Namespace) -> None:
     kind, concurrency = options.profile, options.concurrency
     if kind is not None and concurrency is not None:
         raise PlanError(
-            "found both --profile and --concurrency; a load is open or closed", _SOURCE
+            "found both --profile and --concurrency; set one of them", _SOURCE
         )
     before = given.get("profile")
     profile: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
@@ -174,8 +174,8 @@ def _require_rate(kind: object) -> None:
         # An unknown profile is refused later, with the list of those there are.
         return
     raise PlanError(
-        f"found --rate for the profile {kind!r}, which has no one rate; give its own "
-        "settings with --set KEY=VALUE",
+        f"found --rate for the profile {kind!r}, which has several rates; set them "
+        "with --set KEY=VALUE",
         _SOURCE,
     )
 

@@ -66,13 +66,13 @@ def require_trusted(target: Target) -> None:
     except ssl.SSLCertVerificationError as error:
         vouching = target.ca_file or "the system"
         raise LoadError(
-            f"{target.address}: {told(error)}; want one that {vouching} vouches for, "
-            f"valid today and for {target.host}"
+            f"{target.address}: {told(error)}; want a certificate signed by "
+            f"{vouching}, valid today and for {target.host}"
         ) from None
     except ssl.SSLError as error:
         raise LoadError(
-            f"{target.address} speaks no TLS: {told(error)}; leave --ca-file out or "
-            "name its port for TLS"
+            f"{target.address} does not use TLS: {told(error)}; leave out --ca-file "
+            "or use its TLS port"
         ) from None
     except OSError:
         return

@@ -34,7 +34,8 @@ WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 # The evidence of this many features, all starts and sizes of change, takes 2 MB.
 _TOGETHER: Final = 32
 _RANGE_STRETCHES: Final = 2
-"""Stretches outside all that the reference showed before it is drift: one may be a storm."""
+"""Stretches outside all that the reference showed before it is drift: one may be a
+storm."""
 _SHAPE: Final = CHANNELS.index("shape")
 _RANGE: Final = CHANNELS.index("range")
 _CLEAR_WINDOWS: Final = 2
@@ -338,9 +339,7 @@ class Monitor:
             start = payload["alarm_start"]
             since, clear = int(payload["since_clear"]), int(payload["clear_after"])
         except UNREADABLE as error:
-            raise StateError(
-                f"a monitor state that cannot be read: {error!r}"
-            ) from error
+            raise StateError(f"cannot read the monitor state: {error!r}") from error
         self._ledger, self._culprits = fresh, culprits
         self._since_clear, self._clear_after = since, clear
         self._alarm_start = None if start is None else int(start)

@@ -1,1 +1,1 @@
-"""A judgement for people: `text.py` for a terminal, `drift_document.py` as a page."""
+"""Reports of a drift comparison: `text.py` for a terminal, `drift_document.py` as a page."""

@@ -48,12 +48,12 @@ def promise(found: Judgement) -> str:
     rate = (
         f"Unchanged data are called drift at most {found.false_alarms:.3g} of the time"
     )
-    held = "" if found.kept else ", if the reference were what it should be (see below)"
+    held = "" if found.kept else ", if the reference met its conditions (see below)"
     if found.detectable_sigma is None:
-        return f"{rate}{held}. Nothing could have been seen in these data."
+        return f"{rate}{held}. These data are too few to detect any drift."
     return (
-        f"{rate}{held}. A shift of {found.detectable_sigma:.2g} standard deviations of a "
-        "middling feature would be found nine times in ten."
+        f"{rate}{held}. A shift of a typical feature by {found.detectable_sigma:.2g} "
+        "standard deviations would be detected nine times out of ten."
     )
 
 

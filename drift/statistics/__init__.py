@@ -1,4 +1,4 @@
-"""Distances between a window and the reference: effect sizes beside their null.
+"""Distances between a window and the reference: effect sizes with their null values.
 
 A distance never raises an alarm by itself, see `drift.alarms`. To add one, write a
 module with a `Statistic` that has a `kind`, and add it to `AnyStatistic`.

@@ -1,4 +1,4 @@
-"""Data files as tensors, a chunk at a time.
+"""Readers of data files: each returns tensors, chunk by chunk.
 
 These modules and `drift.cli` do I/O; the rest of the library does none. pyarrow, the extra
 `tables`, reads all but NPZ.

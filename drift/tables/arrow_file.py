@@ -68,7 +68,7 @@ class ParquetSource:
         for file, found in zip(self._paths, self._files, strict=True):
             if found.schema_arrow.remove_metadata() != self.schema:
                 raise DataError(
-                    str(file), f"has other columns than {self._paths[0].name}"
+                    str(file), f"its columns differ from those of {self._paths[0].name}"
                 )
         self.rows: int | None = sum(file.metadata.num_rows for file in self._files)
 
@@ -108,8 +108,8 @@ class FeatherSource:
         if rows / batches * len(self.schema) > _MOST_BATCH_VALUES:
             raise DataError(
                 str(path),
-                f"has {rows / batches:,.0f} rows in a batch, which are unpacked at once; "
-                "write it with a smaller chunksize, like 65536",
+                f"has {rows / batches:,.0f} rows per batch, which are decompressed "
+                "at once; write it with a smaller chunksize, like 65536",
             )
 
     def may_have_nulls(self, name: str) -> bool:
@@ -214,7 +214,7 @@ class ArrowFile:
         if doubled:
             raise DataError(
                 str(self._path),
-                f"found column {doubled[0]!r} twice; want columns of different names",
+                f"found column {doubled[0]!r} twice; want unique column names",
             )
         columns, skipped = [], []
         for field in self._source.schema:

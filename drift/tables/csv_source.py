@@ -51,7 +51,7 @@ def detect(path: Path) -> Dialect:
     delimiter = max(DELIMITERS, key=lambda each: _fit(parsed[each]))
     rows = parsed[delimiter]
     if not rows or not rows[0]:
-        raise DataError(str(path), "found nothing; want a header and rows")
+        raise DataError(str(path), "the file is empty; want a header and rows")
     decimal = "." if delimiter == "," else _decimal(path, rows)
     return Dialect(delimiter, decimal, len(rows[0]))
 
@@ -64,7 +64,10 @@ def _head(path: Path) -> list[str]:
     except OSError as error:
         raise DataError(str(path), error.strerror or str(error)) from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise DataError(str(path), "found UTF-16; want UTF-8: save it so, or use iconv")
+        raise DataError(
+            str(path),
+            "found UTF-16; want UTF-8: save the file as UTF-8 or convert it with iconv",
+        )
     lines = data.decode("utf-8-sig", "replace").splitlines(keepends=True)
     return lines[:-1] if cut and len(lines) > 1 else lines
 
@@ -266,7 +269,7 @@ class CsvSource:
             return DataError(
                 str(self._path), "found no rows below the header; want at least 1"
             )
-        return DataError(str(self._path), f"not CSV that can be read: {said}")
+        return DataError(str(self._path), f"not readable CSV: {said}")
 
     def _require_names(self) -> None:
         names = self._names
@@ -276,7 +279,7 @@ class CsvSource:
                 f"column {doubled[0]!r} twice" if doubled else "a column without name"
             )
             raise DataError(
-                f"{self._path}:1", f"found {what}; want a header of different names"
+                f"{self._path}:1", f"found {what}; want a header with unique names"
             )
 
     def _require_closed(self, last: Any) -> None:
@@ -290,5 +293,5 @@ class CsvSource:
         if not end.endswith(b'"'):
             raise DataError(
                 str(self._path),
-                f"the last row begins a quote that is not closed: {value[:40]!r}",
+                f"unclosed quote in the last row: {value[:40]!r}",
             )

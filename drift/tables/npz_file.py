@@ -89,7 +89,9 @@ class NpzFile:
         if len(lengths) > 1 or -1 in lengths:
             found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise DataError(
-                str(path), f"found arrays {found}; want as many rows first in each"
+                str(path),
+                f"found arrays {found}; want the same number of rows, as "
+                "the first dimension, in each",
             )
         self.rows = next(iter(lengths))
         self.skipped: tuple[str, ...] = ()
@@ -140,8 +142,8 @@ class NpzFile:
                 if dtype.hasobject:
                     raise DataError(
                         str(self._path),
-                        "found pickled objects, which are not read; save text as dtype "
-                        "U or S",
+                        "found pickled objects, which are not supported; save text "
+                        "as dtype U or S",
                     )
                 name = entry.removesuffix(".npy")
                 found[name] = _Member(entry, shape, fortran, dtype)
@@ -163,7 +165,7 @@ class NpzFile:
             yield
         except _UNREADABLE as error:
             raise DataError(
-                str(self._path), f"not an NPZ that can be read: {error}"
+                str(self._path), f"not a readable NPZ file: {error}"
             ) from error
 
     def _datatype(self, name: str, dtype: np.dtype[Any]) -> str:
@@ -181,7 +183,7 @@ class NpzFile:
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
-        raise ValueError(f"NPY version {version[0]}.{version[1]} is not read")
+        raise ValueError(f"NPY version {version[0]}.{version[1]} is not supported")
     shape, fortran, dtype = _HEADERS[version](file)
     return shape, fortran, dtype
 
@@ -190,7 +192,7 @@ def _rows(file: IO[bytes], member: _Member, rows: int) -> NDArray[np.generic]:
     wanted = rows * member.row_bytes
     data = file.read(wanted)
     if len(data) != wanted:
-        raise ValueError(f"{member.entry} ends in the middle")
+        raise ValueError(f"{member.entry} is truncated")
     return np.frombuffer(data, member.dtype).reshape(rows, *member.shape[1:])
 
 

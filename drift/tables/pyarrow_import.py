@@ -24,6 +24,6 @@ def import_pyarrow(path: Path, module: str) -> tuple[Any, Any]:
     except ImportError as error:
         raise DataError(
             str(path),
-            f"reading {path.suffix or 'this'} takes pyarrow, which is not installed: "
+            f"reading {path.suffix or 'this'} needs pyarrow, which is not installed: "
             "pip install 'tritonwatch[tables]'",
         ) from error

@@ -274,7 +274,7 @@ def _opened(path: Path, choices: Choices) -> ArrowFile | NpzFile:
             f"{', '.join('.' + name for name in FORMATS)}, or a folder of parquet files",
         )
     if not path.is_file():
-        raise DataError(str(path), "there is no such file")
+        raise DataError(str(path), "no such file")
     if kind == "npz":
         return NpzFile(path)
     return ArrowFile(path, choices.categorical)
@@ -315,7 +315,8 @@ def _check_numbers(
     ]
     if bad:
         raise DataError(
-            where, f"columns {', '.join(bad[:5])} hold text; the reference has numbers"
+            where,
+            f"columns {', '.join(bad[:5])} contain text; the reference has numbers",
         )
 
 

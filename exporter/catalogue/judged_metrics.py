@@ -29,7 +29,7 @@ def judged_metric(
         )
     if spec.on_probe_only:
         raise ValueError(
-            f"found metric {name!r}, which /probe alone has; want one of /metrics"
+            f"found metric {name!r}, which is on /probe only; want a metric of /metrics"
         )
     unknown = sorted(set(labels) - set(spec.labels))
     if unknown:

@@ -1,4 +1,4 @@
-"""What each outcome of a probe means, for objectives, alerts and dashboards. Data only."""
+"""Meaning of each probe outcome for objectives, alerts and dashboards. Data only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 
 class Meaning(NamedTuple):
-    """What an outcome shows; None is nothing."""
+    """Meaning of an outcome; None if it proves nothing."""
 
     serves: bool | None
     """Whether the model serves."""

@@ -1,1 +1,1 @@
-"""Sub-commands of `tritonwatch` that are more than a few lines, and generated pages."""
+"""Sub-commands of `tritonwatch`, and the generated reference pages."""

@@ -58,7 +58,7 @@ def add(commands: Subparsers) -> None:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"found {text!r}; want a whole number above 0")
+        raise argparse.ArgumentTypeError(f"found {text!r}; want a positive integer")
     return int(text)
 
 

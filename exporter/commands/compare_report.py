@@ -24,7 +24,7 @@ MEASURED: Final[frozenset[Metric]] = frozenset({"energy", "memory"})
 """Metrics that are reported where they are measured, and fail no gate elsewhere."""
 _ABSENT: Final = {
     "energy": "not measured here; see `tritonwatch load pair`",
-    "memory": "not told by Triton; see `tritonwatch coldstart --pid`",
+    "memory": "not reported by Triton; see `tritonwatch coldstart --pid`",
 }
 
 
@@ -41,7 +41,7 @@ class Report:
 
     @property
     def outcome(self) -> Outcome:
-        """Return whether the challenger is no worse in everything that was asked for."""
+        """Return whether the challenger is not worse in any of the configured metrics."""
         found = {finding.metric: finding for finding in self.findings}
         if any(f.verdict == "worse" for f in self.findings):
             return "failed"
@@ -73,7 +73,7 @@ class Report:
             "inputs": f"an input from {self.document['inputs']}",
         }[limit]
         when = "" if seconds is None else f"; next pair in {seconds:.1f} s"
-        return f"; held back by {why}{when}"
+        return f"; delayed by {why}{when}"
 
     def to_json(self) -> str:
         """The report for programs."""
@@ -116,9 +116,9 @@ class Report:
         lines += [_line(finding) for finding in self.findings]
         lines += [f"{metric:<17} {_why_absent(metric)}" for metric in self._absent()]
         lines.append(
-            f"The intervals hold at all looks together with probability "
-            f"{1 - settings.alpha:.0%}; 0 is no difference. Effective pairs: as many "
-            "independent ones give the same interval."
+            "All intervals hold at all times together with probability "
+            f"{1 - settings.alpha:.0%}; 0 is no difference. Effective pairs: the "
+            "number of independent pairs that would give the same interval."
         )
         lines += [_speed_up(f) for f in self.findings if f.metric == "latency_mean"]
         return "\n".join(line for line in lines if line) + "\n"

@@ -86,7 +86,7 @@ def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
             such a model is not to be trusted with what is right.
     """
     if not output.parent.is_dir():
-        reason = f"found {str(output)!r}: there is no folder {output.parent}"
+        reason = f"found {str(output)!r}: no such folder: {output.parent}"
         raise ConfigError("--output", [reason])
     first = ask(wanted, tell)
     second = ask(wanted, tell)
@@ -110,8 +110,8 @@ def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
         if not same.all():
             row = int(np.argmin(same))
             raise first.golden.problem(
-                f"{first.spec.name} answers {shown(array[row])} and then "
-                f"{shown(again[row])}; it is not deterministic",
+                f"{first.spec.name} is not deterministic: it answered "
+                f"{shown(array[row])}, then {shown(again[row])}",
                 name=name,
                 row=row,
             )

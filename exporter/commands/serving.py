@@ -162,9 +162,9 @@ def _report_lost_by_restarts(config: Config) -> None:
         if collector.kind == "statistics" and collector.state_file is None:
             log.info(
                 "restarts_lose_requests",
-                reason="requests that Triton serves while tritonwatch restarts, and in the "
-                "last seconds before a kill, are not counted: the collector statistics "
-                "has no state_file",
+                reason="requests that Triton serves while tritonwatch restarts, and "
+                "in the last seconds before a kill, are not counted; to count "
+                "them, set state_file of the collector statistics",
             )
 
 

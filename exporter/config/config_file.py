@@ -1,8 +1,8 @@
 """Reads a configuration file into plain values: bounded YAML, with variables.
 
-What YAML allows and a configuration never needs is refused here, with line and column:
-keys that stand twice or are no text, values that contain themselves, aliases that
-stand for more than the file, levels without end.
+YAML features that a configuration never needs are refused here, with line and column:
+duplicate keys, keys that are not text, values that contain themselves, aliases that
+expand to very large values, and unlimited nesting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Document:
     """A file's values. `written` has the file's content, `value` has variables replaced.
 
     Values of variables are secrets: messages show `written`, and `unset` are the paths
-    whose own problem has been told already.
+    whose own problem has been reported already.
     """
 
     written: dict[str, Any]
@@ -53,10 +53,10 @@ class Document:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file once its last change is a moment ago.
+    """Return the bytes of a file once it has not changed for a moment.
 
     Raises:
-        ConfigError: it cannot be read, is no regular file, or keeps changing.
+        ConfigError: it cannot be read, is not a regular file, or keeps changing.
     """
     deadline = time.monotonic() + _MOST_WAIT_SECONDS
     while True:
@@ -119,13 +119,13 @@ def dotted(path: FilePath) -> str:
 def _parsed(raw: bytes, source: str) -> dict[str, Any]:
     if len(raw) > MAX_FILE_BYTES:
         raise ConfigError(
-            source, [f"found more than {MAX_FILE_BYTES} bytes; no more are read"]
+            source, [f"the file is larger than the maximum of {MAX_FILE_BYTES} bytes"]
         )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            source, [f"found byte {error.start} to be no UTF-8; save the file as UTF-8"]
+            source, [f"byte {error.start} is not valid UTF-8; save the file as UTF-8"]
         ) from None
     problems: list[str] = []
     parsed: Any = None
@@ -141,7 +141,7 @@ def _parsed(raw: bytes, source: str) -> dict[str, Any]:
         raise ConfigError(source, problems)
     if parsed is None:
         raise ConfigError(
-            source, ["found nothing in it; write `{}` to run with all defaults"]
+            source, ["the file is empty; write `{}` to run with all defaults"]
         )
     if not isinstance(parsed, dict):
         raise ConfigError(
@@ -173,7 +173,7 @@ class _Loader(yaml.SafeLoader):
             self._extents[id(node)] = self._extent(node)
         elif id(node) not in self._extents:
             raise _refusal(
-                f"found alias *{event.anchor} inside of what it stands for",
+                f"alias *{event.anchor} refers to itself",
                 event.start_mark,
             )
         return node
@@ -184,8 +184,8 @@ class _Loader(yaml.SafeLoader):
         except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
             kind = node.tag.rpartition(":")[2]
             raise _refusal(
-                f"found what YAML takes for {kind}, but is none; quote it if it is "
-                "text",
+                f"found a value that YAML reads as {kind} but that is invalid; quote "
+                "it if it is text",
                 node.start_mark,
             ) from None
 
@@ -206,11 +206,11 @@ class _Loader(yaml.SafeLoader):
     def _refuse_excess(self, nodes: int, levels: int, mark: Any) -> None:
         excess = ""
         if nodes > MAX_NODES:
-            excess = f"found more than {MAX_NODES} values, aliases written out"
+            excess = f"found more than {MAX_NODES} values, with aliases expanded"
         elif levels > MAX_DEPTH:
-            excess = f"found more than {MAX_DEPTH} levels, aliases written out"
+            excess = f"found more than {MAX_DEPTH} levels, with aliases expanded"
         if excess:
-            raise _refusal(f"{excess}; no more are read", mark)
+            raise _refusal(f"{excess}; that is the maximum", mark)
 
     def _check_keys(self, node: yaml.MappingNode) -> None:
         seen: set[str] = set()
@@ -220,9 +220,9 @@ class _Loader(yaml.SafeLoader):
             if key.tag != _TEXT_TAG:
                 self._complain(key, f"found {_key_text(key)} as a key; want text")
             elif not key.value.isprintable():
-                self._complain(key, f"found key {key.value!a}; want what can be read")
+                self._complain(key, f"found key {key.value!a}; want printable text")
             elif key.value in seen:
-                self._complain(key, f"found key {key.value!r} twice; give it once")
+                self._complain(key, f"found key {key.value!r} twice; keep one of them")
             else:
                 seen.add(key.value)
 
@@ -236,7 +236,7 @@ def _refusal(problem: str, mark: Any) -> yaml.YAMLError:
 
 def _key_text(key: yaml.Node) -> str:
     if isinstance(key, yaml.ScalarNode):
-        return f"{key.value!r}, which YAML takes for {key.tag.rpartition(':')[2]},"
+        return f"{key.value!r}, which YAML reads as {key.tag.rpartition(':')[2]},"
     return "a map" if isinstance(key, yaml.MappingNode) else "a list"
 
 
@@ -293,7 +293,9 @@ class _Substitution:
         if isinstance(value, str):
             return self._text(value, path)
         if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
-            self._refuse(path, "a whole number of more than 64 bits; none is wanted")
+            self._refuse(
+                path, "a whole number of more than 64 bits; want a smaller one"
+            )
         elif not isinstance(value, bool | int | float | None):
             self._refuse(path, f"{kind_of(value)}; quote it if it is text")
         return value
@@ -315,7 +317,7 @@ class _Substitution:
         try:
             value.encode()
         except UnicodeEncodeError:
-            self._refuse(path, "text that is no Unicode; want UTF-8")
+            self._refuse(path, "text that is not valid Unicode; want UTF-8")
             return ""
         return value
 

@@ -112,10 +112,7 @@ class _Schema:
         return self.plain(child) if isinstance(child, dict) else {}
 
     def chosen(self, node: Node, tag: object) -> Node | None:
-        """The member of a union that `tag` names; None where there is no such choice.
-
-        The members of a union without a discriminator are scalars: nothing is below.
-        """
+        """Return the member of a union that `tag` names, or None if there is no such member."""
         if "discriminator" in node:
             mapping = node["discriminator"]["mapping"]
             known = isinstance(tag, str) and tag in mapping
@@ -125,7 +122,7 @@ class _Schema:
     def leaves(
         self, value: Any, path: FilePath, node: Node
     ) -> Iterator[tuple[FilePath, Any, Node]]:
-        """Every value of the file that is no map and no list, with its schema."""
+        """Yield every scalar value of the file, with its schema."""
         if isinstance(value, dict):
             if "discriminator" in node:
                 node = self.chosen(node, value.get("kind")) or {}
@@ -175,7 +172,7 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
         case "extra_forbidden":
             yield f"{where}: found unknown key; {_nearest(place)}"
         case "missing":
-            yield f"{where}: found nothing; it is required"
+            yield f"{where}: missing; this key is required"
         case "union_tag_not_found":
             yield f"{where}: found no {_tag_key(context)}; want {_tags(place)}"
         case "union_tag_invalid":
@@ -188,7 +185,7 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
         case "value_error":
             for line in str(context["error"]).split("\n"):
                 told = _as_written(line, document.secrets)
-                if not told.startswith("found "):
+                if told.startswith("want "):
                     told = f"found {_masked(place, document)}; {told}"
                 yield f"{where}: {told}" if place.path else told
         case _:

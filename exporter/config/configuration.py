@@ -213,13 +213,13 @@ class Config(Settings):
         datasets = [p.dataset for p in self.probes if p.kind == "golden"]
         objectives = [objective.name for objective in expanded(self.slos)]
         problems = [
-            f"found two {what} {name!r}; each may stand once"
+            f"found two {what} {name!r}; want one"
             for what, names in (
                 ("collectors of kind", kinds),
-                ("probes called", labels),
-                ("golden datasets called", datasets),
-                ("slos called", objectives),
-                ("comparisons called", [c.name for c in self.comparisons]),
+                ("probes named", labels),
+                ("golden datasets named", datasets),
+                ("slos named", objectives),
+                ("comparisons named", [c.name for c in self.comparisons]),
             )
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
@@ -231,7 +231,7 @@ class Config(Settings):
         elif "backend_page" in kinds:
             problems += [openai_target.NO_PAGE]
         problems += [
-            f"found a probe called {name!r}, a collector's name; choose another"
+            f"probe {name!r} has the name of a collector; choose another"
             for name in sorted(
                 set(labels) & ({c.kind for c in self.all_collectors()} | _SECTIONS)
             )
@@ -245,8 +245,8 @@ class Config(Settings):
         if "access_log" in kinds:
             return []
         return [
-            f"found the source access_log in slos called {objective.name!r}; add a "
-            "collector of kind access_log"
+            f"slo {objective.name!r} has the source access_log, which needs a "
+            "collector of kind access_log; add one"
             for objective in self.slos
             if objective.kind == "availability" and objective.source == "access_log"
         ]
@@ -256,8 +256,8 @@ class Config(Settings):
             name for c in self.collectors if c.kind == "traces" for name in c.limits
         }
         return [
-            f"found the limits {objective.limits!r} in slos called {objective.name!r};"
-            " the collector of kind traces has "
+            f"slo {objective.name!r} names the limits {objective.limits!r}; the "
+            "collector of kind traces has "
             + (", ".join(sorted(known)) if known else "no limits")
             for objective in self.slos
             if objective.kind == "goodput" and objective.limits not in known

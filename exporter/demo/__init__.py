@@ -1,1 +1,1 @@
-"""`tritonwatch demo`: a real Triton with demo models, the sidecar, and gentle traffic."""
+"""`tritonwatch demo`: a real Triton with demo models, the sidecar, and light traffic."""

@@ -160,8 +160,8 @@ def demo_models() -> Path:
         if folder.is_dir():
             return folder
     raise EmbeddedTritonError(
-        "found no deploy/models beside this installation; "
-        "the demo runs from a checkout of the project: make demo"
+        "found no deploy/models next to this installation; run the demo from a "
+        "checkout of the project: make demo"
     )
 
 
@@ -291,7 +291,7 @@ class _Watch:
             self._screen.event(self._acts.pop(0).play())
 
     def _revive(self) -> None:
-        """Triton 2.51 dies now and then of a traced request (server#7795)."""
+        """Triton 2.51 occasionally crashes on a traced request (server#7795)."""
         if not self._triton.running:
             self._screen.event(
                 "Triton ended (2.51 can die of a trace); it is restarted"

@@ -59,7 +59,7 @@ class Stage:
 
     def look(self, metric: str, dashboard: str) -> str:
         """Return the page, metric and dashboard that show the fault, as lines to print."""
-        return f"    look at {self.page}, {metric},\n    dashboard “{dashboard}”"
+        return f"    see {self.page}, {metric},\n dashboard “{dashboard}”"
 
 
 class Scene:
@@ -97,7 +97,7 @@ class Scene:
         def grow_older() -> str:
             stage.traffic.grow_older()
             return (
-                "--- from now on diabetes is asked about patients of 60 years and older\n"
+                "--- from now on diabetes gets patients of 60 years and older only\n"
                 + stage.look("triton_feature_drift_alarm", "Drift and data quality")
             )
 

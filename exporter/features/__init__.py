@@ -1,1 +1,1 @@
-"""One folder for each thing that is watched: its settings, its collector or probe, and the rest."""
+"""One folder for each feature: its settings, its collector or probe, and their parts."""

@@ -1,1 +1,1 @@
-"""The one latency histogram: its buckets, quantiles with intervals, state, and PromQL over it."""
+"""The latency histogram: buckets, quantiles, state, and PromQL queries."""

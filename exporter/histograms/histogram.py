@@ -353,6 +353,6 @@ def _value_error(value: float) -> ValueError:
 
 def _predecessor_error(whole: Histogram, previous: Histogram) -> ValueError:
     return ValueError(
-        f"{previous!r} is no earlier snapshot of {whole!r}; "
-        "expected a histogram whose observations are all in the later one"
+        f"{previous!r} is not an earlier snapshot of {whole!r}; expected a histogram "
+        "whose observations are all in the later one"
     )

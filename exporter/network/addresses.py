@@ -27,7 +27,7 @@ def is_address(text: str) -> bool:
 
 
 def host_port(host: str, port: int) -> str:
-    """One text for a host and a port: an IPv6 address stands in brackets."""
+    """Return "host:port", with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class CrowdedError(Exception):
-    """There is no room: all places are taken and no visitor is idle, or no bytes are left."""
+    """No capacity: all places are taken and no connection is idle, or no bytes are left."""
 
 
 class Visitor:
@@ -253,7 +253,7 @@ class Admission:
                 "few_file_descriptors",
                 limit=available,
                 wanted=wanted + OWN_DESCRIPTORS,
-                effect=f"listeners take {share:.0%} of their connections",
+                effect=f"listeners accept {share:.0%} of their connections",
                 remedy="raise the limit of open files (ulimit -n, LimitNOFILE)",
             )
         self.memory = memory or MemoryBudget(None)

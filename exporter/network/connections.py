@@ -39,7 +39,7 @@ class _HeadError(Exception):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, which its visitor stands for at the entrance."""
+    """One connection, represented by its visitor at the entrance."""
 
     def __init__(self, *args: Any, visitor: Visitor, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

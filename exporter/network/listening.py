@@ -37,8 +37,8 @@ _EXHAUSTED_SECONDS: Final = 0.1
 class Acceptor:
     """Accepts the connections of one socket through an entrance.
 
-    asyncio's own server accepts whatever comes, and tells nobody of a connection before
-    its TLS handshake is over: neither could be bounded, by address or in number.
+    asyncio's own server accepts all connections and reports one only after its TLS
+    handshake, so neither could be limited by address or number.
     """
 
     def __init__(
@@ -164,10 +164,10 @@ class HttpServer(uvicorn.Server):
         )
 
     async def main_loop(self) -> None:
-        """Check now and then whether to end.
+        """Check regularly whether to end.
 
-        uvicorn checks ten times a second: more wake-ups than all the rest of an idle
-        sidecar has, and on an idle core each of them finds its caches cold.
+        uvicorn checks ten times per second, which causes more wake-ups than the rest of
+        an idle sidecar, each with cold caches.
         """
         while not await self.on_tick(0):  # noqa: ASYNC110 - its flag is no event
             await asyncio.sleep(_TICK_SECONDS)

@@ -1,4 +1,4 @@
-"""The addresses that a server's name stands for, and whether it has moved to others."""
+"""The addresses that a server's name resolves to, and changes of them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _WAIT_SECONDS: Final = 1.0
 class NamedHost:
     """The host of one "host:port". Thread-safe.
 
-    Addresses and localhost never move. `resolve` returns the addresses of a name; it
-    raises OSError where there are none.
+    Addresses and localhost never change. `resolve` returns the addresses of a name and
+    raises OSError if there are none.
     """
 
     def __init__(

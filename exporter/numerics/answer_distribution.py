@@ -33,7 +33,7 @@ class Shape:
     entropy: Floats | None = None
     """Nats."""
     predicted: Ints | None = None
-    """Number of the class; -1 where none stands out: all zeros are no answer."""
+    """Number of the class; -1 if no class has the highest score, as for all zeros."""
 
 
 def looked_at(output: NDArray[np.generic], *, classes: bool | None = None) -> Shape:

@@ -78,7 +78,7 @@ class Calibration:
     levels: Floats
     """Accuracy at each knot; in between, straight."""
     blocks: Floats
-    """(blocks, 4): least confidence, answers, right answers and squared sizes of the
+    """(blocks, 4): least confidence, answers, correct answers and squared sizes of the
     groups of copies, summed, of each level."""
     confidences: Floats
     """(samples,) of the golden answers, ascending."""
@@ -185,7 +185,7 @@ class Calibration:
 def calibrate(
     confidences: Floats, right: Floats, groups: Ints | None = None
 ) -> Calibration | None:
-    """The calibration of these answers; None where there are none.
+    """Return the calibration of these answers, or None without any.
 
     Args:
         confidences: (n,) in [0, 1]; answers that are not finite are left out.

@@ -1,8 +1,8 @@
 """Samples to Prometheus text, OpenMetrics and protobuf, and Triton's text to numbers.
 
-The only module that meets prometheus_client. Its reader is used as it is; its writer
-escapes every name of every line anew and would take most of the time a scrape may
-take, so the pages are written here, byte for byte as it would write them.
+The only module that uses prometheus_client. Its reader is used as it is; its writer
+escapes every name of every line anew and would take most of the time a scrape may take,
+so the pages are written here, byte for byte as it would write them.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class CollectorSession(requests.Session):
         """Return the answer with its body cut at the size that is read.
 
         Raises:
-            requests.RequestException: there is none in time, or it points elsewhere.
+            requests.RequestException: there is none in time, or it is a redirect.
         """
         # requests would follow a redirect before anyone here sees it.
         kwargs |= {"stream": True, "allow_redirects": False}
@@ -45,7 +45,8 @@ class CollectorSession(requests.Session):
         response.raw = io.BytesIO(body)
         if response.is_redirect:
             raise requests.TooManyRedirects(
-                f"found HTTP {response.status_code}; want the address it points to"
+                f"found a redirect (HTTP {response.status_code}); use the address it "
+                "points to"
             )
         return response
 

@@ -1,6 +1,6 @@
 """Start time of the total of each exposed counter and histogram.
 
-Prometheus (created timestamps) and OTLP (start times) tell a reset from a rise by it.
+Prometheus (created timestamps) and OTLP (start times) use it to detect resets.
 """
 
 from __future__ import annotations

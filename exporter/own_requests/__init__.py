@@ -1,1 +1,1 @@
-"""Requests that tritonwatch sends itself: built, checked and accounted for."""
+"""Requests that tritonwatch sends on its own: how they are built, checked and counted."""

@@ -30,8 +30,9 @@ def reply_fault(
 ) -> str | None:
     """Return the fault in the answer of a successful request, or None.
 
-    Of a stream each response that was kept is checked. It need not have every output: a
-    backend may leave out what was not asked for, and send a summary with the last one.
+    Of a stream each response that was kept is checked. A response need not have every
+    output: a backend may leave out outputs that were not requested, and send a summary
+    with the last response.
     """
     if not reply.streamed:
         return output_fault(spec, reply.outputs, checks)

@@ -31,7 +31,7 @@ class Watched:
 
     `cached` have a response cache; `behind_cache` run the requests that it does not
     answer: the same models, or the steps of a cached ensemble. `sequences` are sequence
-    models. All of them can be steps of the model that is asked.
+    models. All of them can be steps of the requested model.
     """
 
     cached: frozenset[ModelKey]

@@ -27,8 +27,9 @@ def joined_outputs(spec: ModelSpec, reply: InferReply) -> dict[str, Array]:
     """
     if reply.is_cut:
         raise ProtocolError(
-            f"found {reply.responses} responses, of which the first {len(reply.streamed)} "
-            "have as many bytes as are kept of a stream; such an answer cannot be compared"
+            f"the answer cannot be compared: it has {reply.responses} responses, and "
+            f"the first {len(reply.streamed)} already fill the memory kept for a "
+            "stream"
         )
     parts: dict[str, list[Array]] = defaultdict(list)
     for outputs in reply.streamed:
@@ -49,8 +50,9 @@ def _joined(name: str, arrays: Sequence[Array], axis: int) -> Array:
             alike = first.ndim > axis and _others(array, axis) == _others(first, axis)
         if not alike:
             raise ProtocolError(
-                f"output {name!r} has the shape {shown_shape(first.shape)} in one response "
-                f"and {shown_shape(array.shape)} in another; they make no one answer"
+                f"output {name!r} has the shape {shown_shape(first.shape)} in one "
+                f"response and {shown_shape(array.shape)} in another; they cannot be "
+                "joined"
             )
     if not is_text:
         return np.concatenate(arrays, axis=axis)

@@ -56,13 +56,13 @@ class InputSettings(Settings):
     @classmethod
     def _ordered(cls, ends: tuple[Number, Number] | None) -> object:
         if ends is not None and ends[0] > ends[1]:
-            raise ValueError("the lower end comes first")
+            raise ValueError("want [low, high] with low at most high")
         return ends
 
     @model_validator(mode="after")
     def _consistent(self) -> InputSettings:
         if self.range is not None and self.values is not None:
-            raise ValueError("found both range and values; give one")
+            raise ValueError("found both range and values; set one of them")
         return self
 
 
@@ -153,8 +153,8 @@ def _shape(tensor: TensorSpec, settings: InputSettings, most: int) -> tuple[int,
         shape = tuple(1 if size < 0 else size for size in tensor.shape)
     elif not _fits(shape, tensor.shape):
         raise InvalidRequestError(
-            f"the config gives input {tensor.name!r} the shape {list(shape)}; "
-            f"the model takes {shown_shape(tensor.shape)}"
+            f"the config gives input {tensor.name!r} the shape {list(shape)}; the "
+            f"model expects {shown_shape(tensor.shape)}"
         )
     # The rank first: the product of a million sizes takes hours.
     if (

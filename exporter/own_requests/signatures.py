@@ -17,8 +17,8 @@ def changed_signature(
     """Return the signature that a model version has now, or None if it is `used`.
 
     Call it when a request made from `used` was refused or got a wrong answer: the model
-    may have been reloaded under the same version. The server is asked at most once in
-    REREAD_SECONDS for each version; a change is published for everyone else.
+    may have been reloaded under the same version. The server is read at most once in
+    REREAD_SECONDS for each version; a change is published to all other users.
     """
     key = (used.name, used.version)
     # Probes by both protocols fail together: the second takes what the first has read.

@@ -41,8 +41,8 @@ class Workers:
     """Up to `count` daemon threads that run blocking calls for the event loop.
 
     A thread is started when all others are at work. ThreadPoolExecutor would do, but
-    joins its threads at exit: one call that hangs would then keep a process alive that
-    was told to end.
+    joins its threads at exit: a single hung call would then keep the process from
+    ending.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -287,7 +287,7 @@ class CollectorRunner:
                 self.meter.failed(duration, str(partial))
 
     def _keep_held_up(self, started: float) -> bool:
-        """Keep the last samples fresh if a readiness request of ours delayed the answer."""
+        """Keep the last samples fresh if one of our own readiness requests delayed the answer."""
         if self.meter.statistics.success is None or not self._held_up(started):
             return False
         self._collected_at = self._clock()
@@ -310,7 +310,7 @@ def _check(sample: AnySample) -> None:
     """Raise for samples that would fail the whole page at the next scrape.
 
     Raises:
-        ValueError: it is no metric of the catalogue, or not as declared there.
+        ValueError: it is not in the catalogue, or differs from its declaration there.
     """
     spec, labels = sample.spec, sample.labels
     if _CATALOGUE.get(spec.name) is not spec:

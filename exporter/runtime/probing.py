@@ -291,8 +291,8 @@ def _undelayed(
 class _Wake:
     """Ends a pause before its time; made in the loop it serves.
 
-    Whatever happened before a pause began has to be looked at before the pause: the
-    first `wait` after it returns at once.
+    A signal sent before a pause begins is not lost: the first `wait` after it returns
+    at once.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Follows a file that others append lines to: through rotation, truncation and restarts.
+"""Follows a growing log file through rotation, truncation and restarts.
 
 A rotated file is still read for a while, since its writer may not have opened the new one
 yet. Memory is bounded by one chunk, whatever the file holds.
@@ -77,7 +77,7 @@ class LineFollower:
             most_bytes: about how much to read.
 
         Raises:
-            UnavailableError: there is no such file, or it cannot be read.
+            UnavailableError: no such file, or it cannot be read.
         """
         self._open_latest()
         left = most_bytes
@@ -106,7 +106,7 @@ class LineFollower:
                 return
             # A pipe or a device would never end, and might block.
             if not stat.S_ISREG(found.st_mode):
-                raise UnavailableError(f"{self.path} is no file; want an access log")
+                raise UnavailableError(f"{self.path} is not a file; want an access log")
             mode = os.O_RDWR if self.owner else os.O_RDONLY
             handle = os.open(self.path, mode | os.O_NONBLOCK)
         except OSError as error:

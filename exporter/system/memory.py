@@ -30,11 +30,11 @@ def start_with_small_caches() -> None:
     """Execute this program again, in place, with small thread caches in malloc.
 
     By default each thread of glibc's malloc caches seven freed pieces of each of 64
-    sizes, up to 240 kB. Two dozen threads that each do everything now and then fill
-    their caches for hours, which looks like a leak. glibc reads the limit from the
-    environment when a process starts and at no other time. Does nothing without glibc,
-    or where the limit is set already, or after one try: in a process with more rights
-    than its user has (file capabilities, setuid) glibc removes the variable.
+    sizes, up to 240 kB. Two dozen threads with varied work fill their caches over
+    hours, which looks like a leak. glibc reads the limit from the environment when a
+    process starts and at no other time. Does nothing without glibc, or where the limit
+    is set already, or after one try: in a process with more rights than its user has
+    (file capabilities, setuid) glibc removes the variable.
     """
     tunables = os.environ.get(_TUNABLES, "")
     # execve keeps the pid, so a variable that a parent process left cannot match.
@@ -69,9 +69,10 @@ def use_few_arenas() -> None:
 def settle() -> None:
     """Exclude start-up objects from garbage collection: they stay as long as the process.
 
-    Python collects its oldest generation when a quarter has come to it. Of all modules
-    that is so much that cycles would lie about for minutes, and then hold up everything
-    for a tenth of a second; of what is made from now on it is little, and soon.
+    Python collects its oldest generation when a quarter has come to it. With the
+    objects of all modules, garbage would stay for minutes, and a collection would then
+    stop the process for a tenth of a second. With later objects only, collections are
+    short and frequent.
     """
     gc.collect()
     gc.freeze()

@@ -27,7 +27,7 @@ def is_local(address: str) -> bool:
 def listening_on(port: int, name: str | None = None) -> set[int]:
     """The processes that listen on a TCP port, of those called `name`, or of all.
 
-    Empty where there are none, or where this process may not see them.
+    Empty if there are none, or if this process may not see them.
     """
     sockets = _sockets(port)
     if not sockets:

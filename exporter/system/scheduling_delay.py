@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS: Final = 0.02
 _PAUSE_SECONDS: Final = 0.1
-"""A timer that is less late than this is no pause: threads that share the interpreter
-delay each other a little all the time, which adds up to seconds."""
+"""A timer that is late by less than this does not count as a pause: threads that share
+the interpreter delay each other slightly all the time, which would add up to seconds."""
 
 
 class SchedulingDelay:

@@ -1,7 +1,7 @@
 """Standard error as a stream that never raises and never blocks for long.
 
-A full disk, a closed pipe or a pipe that nobody reads costs lines of the log, but no
-signal, probe or scrape.
+A full disk, a closed pipe or an unread pipe loses log lines, but does not affect
+signals, probes or scrapes.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ MAX_BYTES: Final = 64 << 20
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return the content; None where there is no file, or none that can be used.
+    """Return the content, or None without a usable file.
 
-    One that cannot be used is renamed, so that it can be looked at, and told once.
+    An unusable file is renamed, so that it can be inspected, and logged once.
 
     Raises:
-        OSError: it cannot be read now, which says nothing against what it holds.
+        OSError: it cannot be read now; its content may still be valid.
     """
     try:
         found = json.loads(whole_file.read(path, MAX_BYTES))

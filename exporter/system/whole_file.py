@@ -21,17 +21,17 @@ def read(path: Path, most_bytes: int) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        UnusableFileError: it is no regular file, or has more than `most_bytes`.
+        UnusableFileError: it is not a regular file, or has more than `most_bytes`.
     """
     # Opening a pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise UnusableFileError(f"{path} is no regular file")
+            raise UnusableFileError(f"{path} is not a regular file")
         if found.st_size > most_bytes:
             raise UnusableFileError(
-                f"{path} has {found.st_size} bytes; no more than {most_bytes} are read"
+                f"{path} has {found.st_size} bytes; the maximum is {most_bytes}"
             )
         return file.read(most_bytes)
 

@@ -25,14 +25,14 @@ _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 
 
 class ForeignJsonError(ValueError):
-    """The text is no JSON, or not worth parsing."""
+    """The text is not JSON, or exceeds the limits."""
 
 
 def parse(text: bytes, most_bytes: int) -> Any:
-    """The value that `text` is; `most_bytes` is the longest text its sender may send.
+    """Return the value of `text`; `most_bytes` is the maximum size of a text from its sender.
 
     Raises:
-        ForeignJsonError: it is no JSON, nested too deeply or holds too many values.
+        ForeignJsonError: it is not JSON, is nested too deeply or has too many values.
     """
     scan(text, most_bytes)
     try:
@@ -71,7 +71,7 @@ def scan(text: bytes, most_bytes: int) -> int:
         end = int(over[0]) + 1 if over.size else len(chunk)
         if levels[:end].max() > MAX_DEPTH:
             raise ForeignJsonError(
-                f"it is nested too deep; want at most {MAX_DEPTH} levels"
+                f"it is nested too deeply; want at most {MAX_DEPTH} levels"
             )
         size += _OBJECT_BYTES * int(np.count_nonzero(objects[:end]))
         size += _ARRAY_BYTES * int(np.count_nonzero(arrays[:end]))

@@ -34,7 +34,7 @@ def contents(message: memoryview, number: int) -> Iterator[memoryview]:
             length, position = _varint(message, position)
             end = position + length
             if end > len(message):
-                raise WireError("the message is cut short")
+                raise WireError("the message is truncated")
             if tag >> 3 == number:
                 yield message[position:end]
             position = end
@@ -56,4 +56,4 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:  # noqa: PLR2004 - the last byte has no high bit
             return number, position
-    raise WireError("the message is cut short")
+    raise WireError("the message is truncated")

@@ -149,7 +149,7 @@ class Tap:
             answer = refusal(
                 "unsupported",
                 HTTPStatus.METHOD_NOT_ALLOWED,
-                f"{route.path} takes POST",
+                f"{route.path} accepts POST",
             )
         else:
             answer = await self._answer_to(route, scope, receive)
@@ -305,7 +305,7 @@ async def _read(
         message = await receive()
         if message["type"] == "http.disconnect":
             raise _RefusedError(
-                refusal("aborted", HTTPStatus.BAD_REQUEST, "the sender went away")
+                refusal("aborted", HTTPStatus.BAD_REQUEST, "the sender disconnected")
             )
         part = message.get("body", b"")
         size += len(part)
@@ -350,7 +350,9 @@ def _decoded(raw: bytes, encoding: str, limit: int) -> bytes:
     if not inflate.eof or inflate.unused_data:
         raise _RefusedError(
             refusal(
-                "malformed", HTTPStatus.BAD_REQUEST, f"the body is no whole {encoding}"
+                "malformed",
+                HTTPStatus.BAD_REQUEST,
+                f"the body is not complete {encoding}",
             )
         )
     return body

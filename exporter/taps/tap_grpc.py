@@ -78,8 +78,8 @@ class GrpcTap:
         self._route: MessageRoute | None = None
         self._servers: list[Any] = []
         self._paths = ("", "")
-        """Abstract addresses (with a leading zero byte) of the Unix sockets behind: of the server
-        for most senders, and of the one for senders with many connections.
+        """Abstract addresses (with a leading zero byte) of the Unix sockets behind: of
+        the server for most senders, and of the one for senders with many connections.
         """
         self._starting: asyncio.Task[None] | None = None
         self._workers: Workers | None = None
@@ -267,7 +267,7 @@ class GrpcTap:
         limit = min(route.max_message_bytes, (self._route or route).max_message_bytes)
         if len(message) > limit:
             self._outcomes[route.source, "too_large"] += 1
-            return "too_large", f"found {len(message)} bytes; at most {limit} are taken"
+            return "too_large", f"found {len(message)} bytes; the maximum is {limit}"
         outcome, reason = route.admit(message)
         if outcome is None:
             return await self._work(route, message, sender)

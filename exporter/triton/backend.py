@@ -16,7 +16,8 @@ from exporter.errors import EmbeddedTritonError
 
 NAME: Final = ".triton"
 SERVER_VARIABLE: Final = "TRITONWATCH_TRITON"
-"""Names a folder with bin/tritonserver and backends, to be used in place of the wheel's."""
+"""Names a folder with bin/tritonserver and backends, to be used in place of the
+wheel's."""
 _HOW: Final = "`make demo` or `make .triton/.ready` makes it"
 _STUB: Final = "triton_python_backend_stub"
 _PROBE: Final = """
@@ -182,9 +183,9 @@ def _given(folder: Path, facts: dict[str, Any], triton: Path) -> Environment:
     wanted = linked[1].decode() if linked else facts["version"]
     if wanted != facts["version"]:
         raise EmbeddedTritonError(
-            f"{SERVER_VARIABLE}={triton}: its Python backend is built for Python {wanted}, "
-            f"and {folder} has {facts['version']}; make that folder anew with it: "
-            f"`rm -rf {NAME} && make {NAME}/.ready PYTHON=python{wanted}`"
+            f"{SERVER_VARIABLE}={triton}: its Python backend is built for Python "
+            f"{wanted}, and {folder} has {facts['version']}; create that folder again "
+            f"with it: `rm -rf {NAME} && make {NAME}/.ready PYTHON=python{wanted}`"
         )
     libraries = (
         triton / "lib",

@@ -40,6 +40,6 @@ class ControlChannel:
 def _parsed(parse: Callable[[bytes], Any], message: bytes) -> Any:
     if len(message) > MAX_CONTROL_BYTES:
         raise ValueError(
-            f"found an answer of {len(message)} B; at most {MAX_CONTROL_BYTES} are read"
+            f"found an answer of {len(message)} B; the maximum is {MAX_CONTROL_BYTES}"
         )
     return parse(message)

@@ -254,7 +254,8 @@ class GrpcClient:
         batches = sum(len(entry.batch_stats) for entry in entries)
         if batches > MAX_BATCHES:
             raise errors.ProtocolError(
-                f"found statistics of {batches} batch sizes; at most {MAX_BATCHES} are read"
+                f"found statistics of {batches} batch sizes; the maximum is "
+                f"{MAX_BATCHES}"
             )
         return tuple(
             model_statistics(entry)

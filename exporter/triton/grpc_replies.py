@@ -21,7 +21,7 @@ def bounded(what: str, entries: Any, most: int) -> Any:
     """
     if len(entries) > most:
         raise errors.ProtocolError(
-            f"found {len(entries)} {what}; at most {most} are read"
+            f"found {len(entries)} {what}; the maximum is {most}"
         )
     return entries
 

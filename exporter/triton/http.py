@@ -216,7 +216,9 @@ def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
         parts.append(chunk)
         size += len(chunk)
         if time.monotonic() > deadline:
-            raise errors.DeadlineError(f"only {size} bytes of the answer came in time")
+            raise errors.DeadlineError(
+                f"only {size} bytes of the answer arrived in time"
+            )
         if size > MAX_BODY_BYTES:
             raise errors.ProtocolError(f"the answer is larger than {MAX_BODY_BYTES} B")
     return b"".join(parts)
@@ -228,7 +230,7 @@ def _transport_error(error: HTTPError) -> errors.TritonError:
         return errors.UnavailableError(_tls_failure(error))
     if any(str(part).startswith(_TLS_ALERT) for part in _causes(error)):
         return errors.UnavailableError(
-            "the port speaks TLS and was asked in plain HTTP; set target.tls"
+            "the port uses TLS and got plain HTTP; set target.tls"
         )
     # urllib3 has one ProtocolError for a reset before the answer, half an answer and
     # garbage; only what came before any answer means that nobody is there.

@@ -76,7 +76,8 @@ def json_request(request: InferRequest) -> bytes:
         ]
     except UnicodeDecodeError as error:
         raise errors.InvalidRequestError(
-            f"this server takes JSON only, which cannot hold these bytes: {error}"
+            "this server accepts JSON only, which cannot represent these bytes: "
+            f"{error}"
         ) from None
     document = {
         "id": request.request_id,
@@ -105,7 +106,7 @@ def decode_binary_reply(
             position += size
     if position != len(body):
         raise errors.ProtocolError(
-            f"the answer has {len(body)} bytes; its tensors end at {position}"
+            f"the answer has {len(body)} bytes; the tensors end at {position}"
         )
     return tuple(outputs)
 
@@ -134,7 +135,7 @@ def _content(data: Any, datatype: str) -> bytes:
         raise TypeError(f"data is a {type(data).__name__}")
     array: Array = np.array(data, dtype=array_dtype(datatype)).ravel()
     if datatype == "BYTES" and not all(isinstance(item, str) for item in array):
-        raise TypeError("BYTES hold what is no text")
+        raise TypeError("a BYTES tensor contains a value that is not text")
     return encode(array, datatype)
 
 
@@ -151,5 +152,5 @@ def _refused() -> Iterator[None]:
         RecursionError,
     ) as error:
         raise errors.ProtocolError(
-            f"the answer is no inference response: {type(error).__name__}: {error}"
+            f"the answer is not an inference response: {type(error).__name__}: {error}"
         ) from None

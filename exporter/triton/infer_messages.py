@@ -45,7 +45,8 @@ def parsed(reply: bytes) -> Any:
         return pb.ModelInferResponse.FromString(reply)
     except DecodeError as error:
         raise errors.ProtocolError(
-            f"found an answer of {len(reply)} B that is no ModelInferResponse: {error}"
+            f"found an answer of {len(reply)} B that is not a ModelInferResponse: "
+            f"{error}"
         ) from None
 
 

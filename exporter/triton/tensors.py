@@ -56,7 +56,8 @@ def array_dtype(datatype: str) -> np.dtype[np.generic]:
         return NUMPY_DTYPES[datatype]
     except KeyError:
         raise ProtocolError(
-            f"found datatype {datatype[:_SHOWN_NAME]!r}; Triton has {', '.join(DATATYPES)}"
+            f"found datatype {datatype[:_SHOWN_NAME]!r}; want one of "
+            f"{', '.join(DATATYPES)}"
         ) from None
 
 
@@ -119,8 +120,8 @@ def _shaped(array: Array, tensor: OutputTensor, what: str) -> Array:
     except (ValueError, OverflowError):
         # Beside a 0, sizes and ranks that no array can have fit any content.
         raise ProtocolError(
-            f"{what} {tensor.name!r} has a shape of {len(tensor.shape)} dimensions "
-            "that no tensor has"
+            f"{what} {tensor.name!r} has an impossible shape of {len(tensor.shape)} "
+            "dimensions"
         ) from None
 
 

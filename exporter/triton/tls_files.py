@@ -30,7 +30,7 @@ class TlsFiles(Settings):
     def _paired(self) -> TlsFiles:
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError(
-                "found one of cert_file and key_file; mutual TLS needs both"
+                "found only one of cert_file and key_file; mutual TLS needs both"
             )
         return self
 

@@ -116,8 +116,8 @@ class MultiTarget:
         if self._running >= config.multi_target.max_concurrent:
             raise ProbeRefusedError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{self._running} probes are under way; "
-                "multi_target.max_concurrent allows no more",
+                f"{self._running} probes are running, the maximum of "
+                "multi_target.max_concurrent",
             )
         self._running += 1
         workers = Workers(1, "multi-target")
@@ -142,7 +142,7 @@ def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:
         return address
     raise ProbeRefusedError(
         HTTPStatus.FORBIDDEN,
-        f"found {key}={address!r}, which multi_target.allow does not name",
+        f"found {key}={address!r}, which multi_target.allow does not allow",
     )
 
 
@@ -290,7 +290,7 @@ def _judge_models(
             reason = "the probe had nothing to ask"
         if verdict is None:
             unjudged.add(target.key)
-            result.log.append(f"{_shown(target)}: not asked: {reason}")
+            result.log.append(f"{_shown(target)}: not probed: {reason}")
             continue
         serves = MEANINGS[verdict.outcome].serves
         if serves is not None:

@@ -121,7 +121,7 @@ class Surface:
             return _text(f"no such page: {request.path}", HTTPStatus.NOT_FOUND)
         allowed = ", ".join([*verbs, "HEAD"] if "GET" in verbs else verbs)
         refusal = _text(
-            f"{request.path} takes {allowed}", HTTPStatus.METHOD_NOT_ALLOWED
+            f"{request.path} accepts {allowed}", HTTPStatus.METHOD_NOT_ALLOWED
         )
         return replace(refusal, headers={**refusal.headers, "allow": allowed})
 

@@ -70,8 +70,8 @@ class TlsServerConfig(Settings):
     def _can_be_verified(cls, value: ClientAuth) -> ClientAuth:
         if value not in _VERIFY:
             raise ValueError(
-                f"found {value!r}, which takes any certificate unread; want "
-                "VerifyClientCertIfGiven or RequireAndVerifyClientCert"
+                f"found {value!r}, which accepts any certificate without verifying "
+                "it; want VerifyClientCertIfGiven or RequireAndVerifyClientCert"
             )
         return value
 
@@ -79,8 +79,8 @@ class TlsServerConfig(Settings):
     def _has_authorities(self) -> TlsServerConfig:
         if (self.client_auth_type == "NoClientCert") != (self.client_ca_file is None):
             raise ValueError(
-                "found one of client_ca_file and a client_auth_type that verifies; "
-                "want both or neither"
+                "found only one of client_ca_file and a client_auth_type that "
+                "verifies; want both or neither"
             )
         return self
 
@@ -157,8 +157,8 @@ class WebConfig(Settings):
         for user, hashed in users.items():
             if not _HASH.fullmatch(hashed.get_secret_value()):
                 raise ValueError(
-                    f"found for user {user!r} what is no bcrypt hash; want one like "
-                    "`htpasswd -nBC 10 USER` prints, of cost 4 to 17"
+                    f"the password of user {user!r} is not a bcrypt hash; want one of "
+                    "cost 4 to 17, as printed by `htpasswd -nBC 10 USER`"
                 )
         return users
 
@@ -238,7 +238,10 @@ class WebConfigFile:
             self._config = load(self._path)
             if (self._config.tls_server_config is None) != (self._context is None):
                 self._config = before
-                log.warning("web_config_needs_restart", reason="TLS goes on or off")
+                log.warning(
+                    "web_config_needs_restart",
+                    reason="TLS was turned on or off",
+                )
                 return
             self._context = self._fresh_context()
         except (ConfigError, OSError) as error:

@@ -96,8 +96,8 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     wanted = settings.search.repetitions
     if found is not None and findings.repetitions < wanted:
         findings.reasons.append(
-            f"{findings.repetitions} runs beside the boundary, fewer than the {wanted} "
-            "wanted; give --budget more"
+            f"{findings.repetitions} runs near the boundary, fewer than the {wanted} "
+            "wanted; increase --budget"
         )
     return findings
 
@@ -120,8 +120,8 @@ def _reference(bench: Bench, settings: CampaignSettings) -> float:
     if p50 is None or not np.isfinite(p50):
         said = next(iter(result.errors), "no answer came in time")
         raise LoadError(
-            f"one request at a time, half of {len(result.requests)} were not answered "
-            f"rightly: {said}"
+            f"with one request at a time, half of {len(result.requests)} were not "
+            f"answered correctly: {said}"
         )
     bench.tell(f"one request at a time: p50 {p50 * 1e3:.3g} ms")
     return p50
@@ -225,17 +225,17 @@ def _judge(bench: Bench, beside: list[Record], findings: Findings) -> None:
     told = sorted({reason for record in disturbed for reason in record.reasons})
     if len(disturbed) > bench.limits.rejected_ratio * max(len(beside), 1):
         findings.reasons.append(
-            f"{len(disturbed)} of {len(beside)} runs beside the boundary were disturbed: "
-            f"{told[0]}"
+            f"{len(disturbed)} of {len(beside)} runs near the boundary were "
+            f"disturbed: {told[0]}"
         )
     elif told:
         findings.warnings.append(
-            f"{len(disturbed)} of {len(beside)} runs beside the boundary were disturbed: "
-            f"{told[0]}"
+            f"{len(disturbed)} of {len(beside)} runs near the boundary were "
+            f"disturbed: {told[0]}"
         )
     restless = sum(not record.observation.settled for record in beside)
     if restless > len(beside) / 2:
         findings.warnings.append(
-            f"{restless} of {len(beside)} runs beside the boundary did not settle; give "
-            "--run-seconds more"
+            f"{restless} of {len(beside)} runs near the boundary did not settle; "
+            "increase --run-seconds"
         )

@@ -37,9 +37,9 @@ _ERRORS: Final = re.compile(r"errors?\s*<=?\s*(\d+(?:\.\d+)?)\s*(%?)")
 class Term:
     """One term of an objective: at most `allowed_ratio` of all requests may miss.
 
-    With a limit a miss is a request without a right answer within `limit_seconds`, where
+    With a limit a miss is a request without a correct answer within `limit_seconds`, where
     latency and the time to the first response count from the intended send; without one,
-    a request without a right answer. Shed, rejected and lost requests are misses of all,
+    a request without a correct answer. Shed, rejected and lost requests are misses of all,
     and so are answers that were not streamed where the term is about streams.
     """
 
@@ -165,8 +165,7 @@ def _term(part: str) -> Term:
         share = float(found[1]) / (100.0 if found[2] else 1.0)
         if not 0 < share < 1:
             raise PlanError(
-                f"found {part!r}; want a share above 0 % and below 100 %, like "
-                "errors<0.1%",
+                f"found {part!r}; want a share between 0 % and 100 %, like errors<0.1%",
                 "--slo",
             )
         return Term(f"errors<{share * 100:g}%", share)
@@ -178,8 +177,6 @@ def _latency(
 ) -> Term:
     share, limit = float(percentile), _limit(part, amount, unit, "--slo")
     if not 0 < share < 100:  # noqa: PLR2004 - percent
-        raise PlanError(
-            f"found {part!r}; want a percentile above 0 and below 100", "--slo"
-        )
+        raise PlanError(f"found {part!r}; want a percentile between 0 and 100", "--slo")
     shown = f"{f'{measure}_' if measure else ''}p{percentile}<{amount}{unit}"
     return Term(shown, round(1.0 - share / 100.0, 12), limit, _measure(measure))

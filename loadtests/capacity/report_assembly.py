@@ -100,7 +100,7 @@ def _conclusion(bench: Bench, found: Findings, capacity: Capacity | None) -> str
                 "requests/s, with too few runs for an interval; give --budget more"
             )
         return (
-            f"holds {slo} up to {ends.estimate:.4g} requests/s, 95 % interval "
+            f"meets {slo} up to {ends.estimate:.4g} requests/s, 95 % interval "
             f"{ends.low:.4g} to {ends.high:.4g}"
         )
     highest = max((r.observation.rate for r in bench.records), default=0.0)
@@ -109,11 +109,11 @@ def _conclusion(bench: Bench, found: Findings, capacity: Capacity | None) -> str
         case "no_rate_holds":
             tried = f"{lowest:.4g} requests/s" if lowest else "one request at a time"
             why = "" if lowest else f": {found.saturation.evidence}"
-            return f"no rate holds {slo}; it is missed even at {tried}{why}"
+            return f"no rate meets {slo}; it is missed even at {tried}{why}"
         case "every_rate_holds":
             return (
-                f"holds {slo} at every rate tried, up to {highest:.4g} requests/s; the "
-                "capacity is higher than what was offered"
+                f"meets {slo} at every rate tried, up to {highest:.4g} requests/s; "
+                "the capacity is higher than the offered load"
             )
         case "stopped":
             return "stopped before the boundary was known"

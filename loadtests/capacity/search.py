@@ -131,7 +131,7 @@ class Search:
         if found.freedom < LEAST_FREEDOM:
             many = f"{found.freedom:.1f} of at least {LEAST_FREEDOM:g}"
             told = "a few bursts make up the misses near the boundary"
-            return [f"{told} ({many}); give --budget more"]
+            return [f"{told} ({many}); increase --budget"]
         return []
 
     def _long_enough(self, found: Estimate) -> bool:

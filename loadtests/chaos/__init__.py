@@ -1,4 +1,4 @@
-"""Chaos experiments: break a part on purpose, under load, and measure what a user saw.
+"""Chaos experiments: inject faults under load and measure their effect on users.
 
 An experiment has Chaos Toolkit's keys (steady-state hypothesis, method, rollbacks)
 and an extension block that says what is loaded meanwhile. Its faults are always undone:

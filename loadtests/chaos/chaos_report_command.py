@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         return EXIT_OK
     if not options.journals:
         raise PlanError(
-            "found no journal; want those that `chaos run --json DIR` wrote",
+            "found no journal; want files written by `chaos run --json DIR`",
             "chaos report",
         )
     journals = [one for path in options.journals for one in scorecard.journals(path)]

@@ -83,7 +83,8 @@ class Extension(Settings):
     load: LoadSettings | None = Field(default=None)
     """Load on the target during the experiment."""
     during: Literal["hold", "watch"] = Field(default="hold")
-    """`hold`: the hypothesis has to hold during the fault; `watch`: it is only recorded."""
+    """`hold`: the hypothesis has to hold during the fault; `watch`: it is only
+    recorded."""
     timing: TimingSettings = Field(default=TimingSettings())
     """Time before and after the faults, and the interval of checks."""
     abort: tuple[Limit, ...] = Field(default=(), max_length=20)
@@ -95,7 +96,8 @@ class Extension(Settings):
     recovery: RecoverySettings = Field(default=RecoverySettings())
     """Criteria of recovery."""
     detect: tuple[DetectSettings, ...] = Field(default=(), max_length=20)
-    """Metrics and alerts of the sidecar that have to detect the fault, and their deadlines."""
+    """Metrics and alerts of the sidecar that have to detect the fault, and their
+    deadlines."""
     repetitions: int = Field(default=1, ge=1, le=100)
     """Number of repetitions, each on a new target."""
 
@@ -123,9 +125,7 @@ class Experiment(Settings):
         cls, given: tuple[Extension | None, ...]
     ) -> tuple[Extension | None, ...]:
         if not any(given):
-            raise ValueError(
-                f"found no extension of the name {NAME}; want one with a target"
-            )
+            raise ValueError(f"found no extension named {NAME}; want one with a target")
         return given
 
     @model_validator(mode="after")
@@ -202,14 +202,14 @@ def _require_within(fault: Fault, radius: BlastRadius, where: str) -> None:
     kind = fault.name()
     if radius.kinds is not None and kind not in radius.kinds:
         raise ValueError(
-            f"found the fault {kind!r} in {where}, outside of blast_radius.kinds; "
-            f"want one of {', '.join(radius.kinds) or 'none'}"
+            f"found the fault {kind!r} in {where}, which blast_radius.kinds does not "
+            f"allow; want one of {', '.join(radius.kinds) or 'none'}"
         )
     model = getattr(fault, "model", None)
     if radius.models is not None and model is not None and model not in radius.models:
         raise ValueError(
-            f"found the model {model!r} in {where}, outside of blast_radius.models; "
-            f"want one of {', '.join(radius.models) or 'none'}"
+            f"found the model {model!r} in {where}, which blast_radius.models does "
+            f"not allow; want one of {', '.join(radius.models) or 'none'}"
         )
 
 
@@ -270,7 +270,7 @@ def find(name: str) -> Path:
     if shipped.is_file():
         return shipped
     known = ", ".join(path.stem for path in names()) or "none"
-    raise ConfigError(name, [f"found no experiment of this name; shipped are {known}"])
+    raise ConfigError(name, [f"found no experiment of this name; available: {known}"])
 
 
 def names() -> list[Path]:

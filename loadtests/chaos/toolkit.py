@@ -78,7 +78,7 @@ def undo() -> list[str]:
 
 
 def availability(window_seconds: float = 1.0) -> float | None:
-    """Probe: the share of right answers in the last moment, from 0 to 1.
+    """Probe: the share of correct answers in the last moment, from 0 to 1.
 
     None where nothing was asked meanwhile.
     """
@@ -88,7 +88,7 @@ def availability(window_seconds: float = 1.0) -> float | None:
 def latency(quantile: float = 0.95, window_seconds: float = 1.0) -> float | None:
     """Probe: the quantile of latency in the last moment, in seconds.
 
-    From when a request was due; one without a right answer is as late as its timeout.
+    From when a request was due; one without a correct answer is as late as its timeout.
     """
     return _live().latency(quantile, window_seconds)
 

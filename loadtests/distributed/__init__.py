@@ -1,4 +1,4 @@
-"""One load over many processes and machines, with Locust as its master and workers.
+"""Load from several processes and machines, with Locust's master and workers.
 
 Each worker has a sender: a process of its own with the asyncio engine in it. Locust's
 gevent sends gRPC at half the rate and at two to three times the CPU, and its timers

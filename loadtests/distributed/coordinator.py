@@ -97,8 +97,8 @@ class Coordinator:
             if worker not in alive and not share.over:
                 share.lost = True
                 log.error(
-                    "worker %s was lost after %d of its requests had ended; "
-                    "what it sent later is unknown",
+                    "worker %s was lost after %d of its requests had ended; its "
+                    "later requests are unknown",
                     worker,
                     share.tally.count,
                 )

@@ -66,7 +66,7 @@ class ScheduleShape(LoadTestShape):
     """One user a worker for as long as the schedule takes; users are only shown."""
 
     def tick(self) -> tuple[int, float] | None:
-        """None when every worker is done."""
+        """Return the number of users and the spawn rate, or None when all workers are done."""
         coordinator, runner = LOAD.coordinator, LOAD.environment.runner
         if coordinator is not None:
             alive = _alive(runner)

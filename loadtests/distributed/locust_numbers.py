@@ -48,7 +48,7 @@ def _number(milliseconds: float) -> str:
 
 def _percentile(entry: Any) -> str:
     if not entry.num_requests:
-        raise ValueError("there is no percentile of no requests")
+        raise ValueError("no percentile without requests")
     values = " ".join(
         f"{_number(entry.get_response_time_percentile(p)):>6}"
         for p in PERCENTILES_TO_REPORT

@@ -22,7 +22,7 @@ _BURST: Final = 500
 
 
 class RequestFault(Exception):  # noqa: N818 - what Locust lists as a failure
-    """A request without a right answer; one a kind."""
+    """A request without a correct answer; one a kind."""
 
     def __repr__(self) -> str:
         return str(self)

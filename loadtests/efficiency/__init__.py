@@ -1,1 +1,1 @@
-"""Energy under load: the curve from full load to idle, and pairs of models compared."""
+"""Energy under load: the curve from full load to idle, and comparisons of two models."""

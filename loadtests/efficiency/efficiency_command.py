@@ -100,7 +100,7 @@ def _scenario(options: argparse.Namespace) -> Scenario:
 def _sources(options: argparse.Namespace) -> Sequence[AnySource]:
     power = configuration.load(options.config).power or PowerSettings()
     if (options.idle_watts is None) != (options.full_watts is None):
-        raise PlanError("found one of --idle-watts and --full-watts; want both")
+        raise PlanError("found only one of --idle-watts and --full-watts; want both")
     if options.idle_watts is None:
         return power.sources
     try:

@@ -141,8 +141,8 @@ def metered(
                 found[settings.boundary] = source
     if not found:
         raise LoadError(
-            "found no power source: no NVML, no readable RAPL; give the machine's power "
-            "with --idle-watts and --full-watts, or sources with --config"
+            "found no power source: no NVML, no readable RAPL; set the machine's "
+            "power with --idle-watts and --full-watts, or sources with --config"
         )
     meter = PowerMeter(found)
     meter.start()

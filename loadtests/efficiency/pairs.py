@@ -159,7 +159,7 @@ def _accuracy(
         return {}, None, 0
     target = scenario.target.target()
     if target.protocol != "grpc":
-        raise PlanError("found protocol http; labelled rows are asked over gRPC")
+        raise PlanError("found protocol http; labelled rows need gRPC")
     client = GrpcClient(target.address, headers=dict(target.headers))
     try:
         right = {name: _right(client, name, options) for name in names}

@@ -1,4 +1,4 @@
-"""The load engine: sends requests on a schedule or at a concurrency, and times them.
+"""The load engine: sends requests on a schedule or at a fixed concurrency and times them.
 
     arrivals = profile.arrivals(np.random.default_rng(seed))
     result = run_open(target, mix, arrivals, timeout_seconds=5.0, slo_seconds=0.02)

@@ -94,7 +94,7 @@ class AnswerCheck:
             message = pb.ModelInferResponse.FromString(answer)
             outputs = message_outputs(message)
         except (DecodeError, errors.ProtocolError) as error:
-            return f"the answer is no inference response: {error}"
+            return f"the answer is not an inference response: {error}"
         fault = self.fault(outputs, body)
         if fault is None and self._learns and message.raw_output_contents:
             self._learn(answer, body.rows, _grpc_pieces(answer))
@@ -118,7 +118,8 @@ class AnswerCheck:
             outputs = _document_outputs(whole[head:], json_bytes)
         except _UNREADABLE as error:
             return (
-                f"the answer is no inference response: {type(error).__name__}: {error}"
+                f"the answer is not an inference response: {type(error).__name__}: "
+                f"{error}"
             )
         fault = self.fault(outputs, body)
         learns = learns and self._learns and head + json_bytes < len(whole)
@@ -230,7 +231,7 @@ def _document_outputs(content: bytes, json_bytes: int) -> tuple[OutputTensor, ..
             position += int(size)
         outputs.append(OutputTensor(str(entry["name"]), datatype, shape, data))
     if position != len(content):
-        raise ValueError(f"{len(content)} bytes came; its tensors end at {position}")
+        raise ValueError(f"{len(content)} bytes arrived; the tensors end at {position}")
     return tuple(outputs)
 
 
@@ -244,11 +245,11 @@ def _golden_fault(
         found = decode(output)
         if found.shape != wanted.shape:
             return (
-                f"output {output.name!r} has shape {list(found.shape)}; "
-                f"the right answer has {list(wanted.shape)}"
+                f"output {output.name!r} has shape {list(found.shape)}; the correct "
+                f"answer has {list(wanted.shape)}"
             )
         if not _same(found, wanted, tolerance):
-            return f"output {output.name!r} is not the right answer"
+            return f"output {output.name!r} is not the correct answer"
     return None
 
 

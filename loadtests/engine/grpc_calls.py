@@ -115,7 +115,7 @@ class Call(Turn):
     def _fault(self, content: bytes) -> str | None:
         size = int.from_bytes(content[1:_PREFIX_BYTES], "big")
         if len(content) != _PREFIX_BYTES + size or content[0]:
-            return f"the answer is no gRPC message: {len(content)} bytes came"
+            return f"the answer is not a gRPC message: {len(content)} bytes arrived"
         return self.sender.turns.checks[self.place].grpc_fault(
             content[_PREFIX_BYTES:], self.body
         )
@@ -158,11 +158,11 @@ class StreamCall(Call):
             message = pb.ModelStreamInferResponse.FromString(data)
             outputs = message_outputs(message.infer_response)
         except (DecodeError, errors.ProtocolError) as error:
-            self.fault = f"the answer is no inference response: {error}"
+            self.fault = f"the answer is not an inference response: {error}"
             return
         said = message.error_message
         if said:
-            # The right answer to a corrupt request; no more is waited for.
+            # The correct answer to a corrupt request; no more is waited for.
             outcome = Outcome.OK if refused else Outcome.ERROR
             sender.finish(self, outcome, now, None if refused else said)
             if self.connection is not None:

@@ -231,7 +231,7 @@ class GrpcSender:
                 self._connection = connection
                 self._failures = 0
             else:
-                self._fail("it is no gRPC server")
+                self._fail("not a gRPC server")
         finally:
             if connection is not None and connection is not self._connection:
                 connection.close()

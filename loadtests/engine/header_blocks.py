@@ -77,7 +77,7 @@ class Decoder:
         try:
             headers = tuple(self._decoder.decode(block, raw=True))
         except hpack.HPACKError as error:
-            raise ValueError(f"it is no header block: {error}") from None
+            raise ValueError(f"not a header block: {error}") from None
         if tuple(self._decoder.header_table.dynamic_entries) != before:
             self._cache.clear()
         elif len(self._cache) < _MAX_CACHED and len(block) <= _MAX_CACHED_BYTES:

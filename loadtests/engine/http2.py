@@ -170,7 +170,7 @@ class Http2Connection(asyncio.Protocol):
             self._unread_bytes = 0
         self._unread_bytes += len(data)
         if self._unread_bytes > _MOST_UNREAD:
-            raise ProtocolViolation("it reads no acknowledgements")
+            raise ProtocolViolation("the server does not read acknowledgements")
         self._write(data)
 
     # Receiving.
@@ -185,7 +185,7 @@ class Http2Connection(asyncio.Protocol):
         try:
             position = self._take_frames(data)
         except (ProtocolViolation, ValueError, IndexError, struct.error) as error:
-            self._reason = f"the answer is no HTTP/2: {error}"
+            self._reason = f"the answer is not HTTP/2: {error}"
             self.close()
         else:
             self._received = data[position:]
@@ -288,7 +288,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _take_continuation(self, flags: int, number: int, content: bytes) -> None:
         if self._block is None or self._block[0] != number:
-            raise ProtocolViolation("a continuation of nothing")
+            raise ProtocolViolation("a continuation without a header block")
         _, ends, before = self._block
         if len(before) + len(content) > _LARGEST_BLOCK:
             raise ProtocolViolation("a header block without end")
@@ -331,7 +331,7 @@ class Http2Connection(asyncio.Protocol):
     def _go_away(self, last: int, code: int) -> None:
         """Handle GOAWAY: the peer did not process the streams after `last`."""
         self.usable = False
-        self._reason = f"the server went away (code {code})"
+        self._reason = f"the server closed the connection (GOAWAY, code {code})"
         unheard = [self._forget(n).waiting for n in tuple(self._streams) if n > last]
         unheard += [waiting for waiting, _, _ in self._queue]
         self._queue.clear()

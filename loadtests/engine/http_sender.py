@@ -236,7 +236,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed(data)
         except httptools.HttpParserError as error:
-            self._break(now, f"the answer is no HTTP: {error}")
+            self._break(now, f"the answer is not HTTP: {error}")
             return
         if self._parser.complete:
             self._judge(request, self._parser, now)
@@ -260,7 +260,7 @@ class _Connection(asyncio.Protocol):
             stream.feed(data)
             events = stream.said()
         except httptools.HttpParserError as error:
-            self._break(now, f"the answer is no HTTP: {error}")
+            self._break(now, f"the answer is not HTTP: {error}")
             return
         except ValueError as error:
             self._break(now, f"an event of the answer cannot be read: {error}")

@@ -75,16 +75,16 @@ def _away(result: RunResult) -> str | None:
     if share <= MAX_WAITED:
         return None
     return (
-        f"the server was away: {_without_answer(result)}, and the next were held back "
-        f"for {share:.0%} of the time; so few requests do not tell what users would "
-        "miss: an open loop does"
+        f"the server was unavailable: {_without_answer(result)}, and further requests "
+        f"waited for {share:.0%} of the time; so few requests do not show what users "
+        "would experience: use an open loop"
     )
 
 
 def _unanswered(result: RunResult) -> str | None:
     if result.about.mode == "open" or not result.unanswered.count:
         return None
-    return f"the server was away for a moment: {_without_answer(result)}"
+    return f"the server was briefly unavailable: {_without_answer(result)}"
 
 
 def _without_answer(result: RunResult) -> str:

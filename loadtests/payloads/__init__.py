@@ -1,1 +1,1 @@
-"""Bodies of requests: made from a model's signature, or read from a file of data."""
+"""Request bodies, generated from a model's signature or read from a data file."""

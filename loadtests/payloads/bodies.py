@@ -141,8 +141,8 @@ def _json(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
         ).encode()
     except ValueError as error:
         raise PlanError(
-            f"the server takes no binary tensors over HTTP, and JSON cannot hold these: "
-            f"{error}; use --protocol grpc",
+            "the server does not accept binary tensors over HTTP, and JSON cannot "
+            f"represent these: {error}; use --protocol grpc",
             f"model {spec.name}",
         ) from None
     return Body(
@@ -161,8 +161,8 @@ def _generate(spec: ModelSpec, row: Row) -> Body:
         values = array[0] if spec.max_batch_size and array.shape[0] == 1 else array
         if values.ndim > 1:
             raise PlanError(
-                f"found {name!r} of shape {list(array.shape)}; the generate extension takes "
-                "single values and lists: use --protocol grpc",
+                f"found {name!r} of shape {list(array.shape)}; the generate "
+                "extension accepts single values and lists: use --protocol grpc",
                 f"model {spec.name}",
             )
         plain = [_plain(value) for value in values.ravel().tolist()]
@@ -173,7 +173,7 @@ def _generate(spec: ModelSpec, row: Row) -> Body:
         )
     except (ValueError, TypeError) as error:
         raise PlanError(
-            f"JSON cannot hold these inputs: {error}; use --protocol grpc",
+            f"JSON cannot represent these inputs: {error}; use --protocol grpc",
             f"model {spec.name}",
         ) from None
     return Body(content.encode())

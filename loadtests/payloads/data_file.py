@@ -1,7 +1,7 @@
 """Requests from a file: npz, parquet, or perf_analyzer's JSON input.
 
 Every format becomes the same: arrays by tensor name whose first axis counts samples.
-Those named as an input are sent; those named as an output are the right answers.
+Those named as an input are sent; those named as an output are the correct answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
         raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
     if size > MAX_FILE_BYTES:
         raise PlanError(
-            f"found {size} bytes; at most {MAX_FILE_BYTES} are read", str(path)
+            f"found {size} bytes; the maximum is {MAX_FILE_BYTES}", str(path)
         )
     match path.suffix.lower():
         case ".npz":
@@ -62,7 +62,7 @@ def _npz(path: Path) -> Columns:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise PlanError(f"is no npz file: {error}", str(path)) from None
+        raise PlanError(f"is not an npz file: {error}", str(path)) from None
 
 
 def _parquet(path: Path, spec: ModelSpec) -> Columns:
@@ -76,7 +76,7 @@ def _parquet(path: Path, spec: ModelSpec) -> Columns:
     try:
         table = parquet.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        raise PlanError(f"is no parquet file: {error}", str(path)) from None
+        raise PlanError(f"is not a parquet file: {error}", str(path)) from None
     columns = {name: _column(table[name].to_pylist()) for name in table.column_names}
     return _stacked(columns, spec)
 
@@ -110,7 +110,7 @@ def _batches(
     inputs = {tensor.name for tensor in spec.inputs}
     outputs = {tensor.name for tensor in spec.outputs}
     if step > samples:
-        raise PlanError(f"found {samples} samples; a batch takes {step}", source)
+        raise PlanError(f"found {samples} samples; a batch needs {step}", source)
     for start in range(0, samples - step + 1, step):
         chosen = slice(start, start + step) if spec.max_batch_size else start
         yield Row(
@@ -144,8 +144,8 @@ def _checked(source: str, spec: ModelSpec, columns: Columns) -> int:
     samples = counts.pop()
     if counts or not 1 <= samples <= MAX_SAMPLES:
         raise PlanError(
-            f"found {sorted({samples, *counts})} samples; want as many of each tensor, "
-            f"1 to {MAX_SAMPLES}",
+            f"found {sorted({samples, *counts})} samples; want the same number of "
+            f"each tensor, 1 to {MAX_SAMPLES}",
             source,
         )
     return samples

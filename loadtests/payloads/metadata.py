@@ -116,7 +116,7 @@ def _document(client: HttpClient, path: str) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise ModelError(f"GET {path} answered something that is no JSON object")
+        raise ModelError(f"the answer to GET {path} is not a JSON object")
     return document
 
 
@@ -134,7 +134,7 @@ def _sequence_types(client: HttpClient, config: dict[str, Any]) -> set[str]:
     try:
         return types_of_config(message(config), config_of)
     except json_format.ParseError as error:
-        raise ModelError(f"the model configuration is no Triton's: {error}") from None
+        raise ModelError(f"not a Triton model configuration: {error}") from None
 
 
 def _parsed(
@@ -161,7 +161,7 @@ def _parsed(
         )
     except (LookupError, TypeError, ValueError) as error:
         raise ModelError(
-            f"the metadata of {model!r} is no model's: {type(error).__name__}: {error}"
+            f"invalid metadata of model {model!r}: {type(error).__name__}: {error}"
         ) from None
 
 
@@ -206,6 +206,6 @@ def require_fit(spec: ModelSpec, target: Target) -> None:
     """
     if not spec.inputs:
         raise PlanError(
-            f"{target.address} does not say what {spec.name!r} takes: its metadata has "
-            "no inputs; declare them where the model is set up"
+            f"the metadata of {spec.name!r} at {target.address} has no inputs; "
+            "declare them in the server's model settings"
         )

@@ -38,15 +38,15 @@ def rows_of(path: Path, spec: ModelSpec) -> Iterator[Row]:
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise PlanError(f"is no JSON: {error}", source) from None
+        raise PlanError(f"is not valid JSON: {error}", source) from None
     data = _steps(document, "data", source)
     answers = _steps(document, "validation_data", source)
     if not data:
         raise PlanError('found no "data"; want a list of objects by input name', source)
     if answers and len(answers) != len(data):
         raise PlanError(
-            f"found {len(data)} in data and {len(answers)} in validation_data; "
-            "want as many",
+            f"found {len(data)} entries in data and {len(answers)} in "
+            "validation_data; want the same number",
             source,
         )
     for place, step in enumerate(data):
@@ -64,7 +64,7 @@ def _steps(document: Any, key: str, source: str) -> list[dict[str, Any]]:
         raise PlanError(f'found no list under "{key}"', source)
     flat = [s for step in steps for s in (step if isinstance(step, list) else [step])]
     if not all(isinstance(step, dict) for step in flat):
-        raise PlanError(f'found under "{key}" something that is no object', source)
+        raise PlanError(f'found under "{key}" an entry that is not an object', source)
     return flat
 
 
@@ -99,7 +99,7 @@ def _tensor(source: str, spec: ModelSpec, tensor: TensorSpec, given: Any) -> Arr
         array = np.array(content, object if text else None).ravel()
     except ValueError as error:
         raise PlanError(
-            f"{tensor.name!r} holds uneven lists: {error}", source
+            f"{tensor.name!r} has lists of different lengths: {error}", source
         ) from None
     require_dtype(source, tensor, array)
     return _shaped(source, spec, tensor, array, shape)
@@ -115,7 +115,7 @@ def _of_bytes(
         array = decode(OutputTensor(tensor.name, tensor.datatype, (count,), raw))
     except (binascii.Error, TypeError, ValueError, ProtocolError) as error:
         raise PlanError(
-            f"{tensor.name!r} is no base64 content: {error}", source
+            f"{tensor.name!r} is not valid base64: {error}", source
         ) from None
     return _shaped(source, spec, tensor, array, shape)
 

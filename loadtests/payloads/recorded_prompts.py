@@ -50,7 +50,7 @@ def read(path: Path, count: int) -> list[Exchange]:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise PlanError(
-                f"found {size} bytes; at most {MAX_FILE_BYTES} are read", str(path)
+                f"found {size} bytes; the maximum is {MAX_FILE_BYTES}", str(path)
             )
         with path.open(encoding="utf-8-sig", newline="") as file:
             found = list(islice(_exchanges(path, file), count))
@@ -58,9 +58,9 @@ def read(path: Path, count: int) -> list[Exchange]:
         raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
     except _UNREADABLE as error:
         reason = f"{type(error).__name__}: {error}"
-        raise PlanError(f"is no recorded workload: {reason}", str(path)) from None
+        raise PlanError(f"is not a recorded workload: {reason}", str(path)) from None
     if not found:
-        raise PlanError("holds no request that was answered", str(path))
+        raise PlanError("has no request that was answered", str(path))
     return found
 
 

@@ -57,7 +57,7 @@ def require_dtype(source: str, tensor: TensorSpec, array: Array) -> None:
         )
     if not fits:
         raise PlanError(
-            f"found {array.dtype} for {tensor.name!r}; want what is {tensor.datatype}",
+            f"found {array.dtype} for {tensor.name!r}; want {tensor.datatype}",
             source,
         )
 

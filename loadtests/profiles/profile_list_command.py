@@ -20,7 +20,9 @@ def run(options: argparse.Namespace) -> int:
     }
     unknown = sorted(set(options.profile) - members.keys())
     if unknown:
-        raise PlanError(f"found {unknown}; there are {', '.join(members)}", "load list")
+        raise PlanError(
+            f"found {unknown}; want one of {', '.join(members)}", "load list"
+        )
     for kind in options.profile or members:
         sentence = (members[kind].__doc__ or "").strip().partition("\n")[0]
         sys.stdout.write(f"{kind:<10} {sentence}\n")

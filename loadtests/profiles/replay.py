@@ -48,7 +48,7 @@ class Replay(Profile):
     def _read(self) -> Self:
         try:
             if self.file.stat().st_size > _MOST_BYTES:
-                raise ValueError(f"found {self.file} above 1 GiB; want at most that")
+                raise ValueError(f"{self.file} is larger than the maximum of 1 GiB")
             content = self.file.read_bytes()
             numbers = np.asarray(_parsed(self.file, content), np.float64)
         except OSError as error:
@@ -68,8 +68,8 @@ class Replay(Profile):
         if not np.isfinite(numbers).all() or (gaps < 0).any():
             line = int(np.argmax(~np.isfinite(gaps) | (gaps < 0))) + 1
             raise ValueError(
-                f"found a step back or no number after entry {line} of {self.file}; "
-                f"want {self.holds} that "
+                f"found a decrease or a value that is not a number after entry {line} "
+                f"of {self.file}; want {self.holds} that "
                 f"{'are at least 0' if self.holds == 'gaps' else 'never decrease'}"
             )
         times = np.cumsum(numbers) if self.holds == "gaps" else numbers - numbers[0]

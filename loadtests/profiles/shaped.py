@@ -148,7 +148,7 @@ class Spike(ShapedProfile):
         if self._held() >= self.duration_seconds:
             raise ValueError(
                 f"found a peak that ends after {self._held():g} s in a run of "
-                f"{self.duration_seconds:g} s; want it to end before"
+                f"{self.duration_seconds:g} s; want a peak that ends within the run"
             )
 
     def _held(self) -> float:

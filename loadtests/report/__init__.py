@@ -1,1 +1,1 @@
-"""Results of a run or a search as JSON, HTML and text, and two of them compared."""
+"""Reports of runs and searches as JSON, HTML and text, and comparisons of two results."""

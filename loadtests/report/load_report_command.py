@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
         return EXIT_OK
     if options.before is None:
         raise PlanError(
-            "found no file; want what --json of `load run` or `load capacity` wrote",
+            "found no file; want a file written by --json of `load run` or `load "
+            "capacity`",
             "load report",
         )
     before = read(options.before)
@@ -64,7 +65,7 @@ def read(path: Path) -> RunResult | CapacityReport:
     """
     document, source = json_file.read(path), str(path)
     if not isinstance(document, dict):
-        raise PlanError("is no report; want a JSON object", source)
+        raise PlanError("is not a report; want a JSON object", source)
     if document.get("format") == result_file.FORMAT:
         return result_file.from_document(document, source)
     if document.get("format") == search_report.FORMAT:
@@ -72,7 +73,8 @@ def read(path: Path) -> RunResult | CapacityReport:
         return json_file.validated(CapacityReport, report, source)
     raise PlanError(
         f"found format {document.get('format')!r}; want {result_file.FORMAT} or "
-        f"{search_report.FORMAT}, as --json of `load run` and `load capacity` write",
+        f"{search_report.FORMAT}, as written by --json of `load run` and `load "
+        "capacity`",
         source,
     )
 

@@ -31,8 +31,8 @@ def objective_verdict(report: RunReport) -> tuple[Tone, str] | None:
         return "doubt", _unproven(said)
     near = [one.term for one in terms if one.certain is False]
     if near:
-        doubt = f"the limit lies within the 95 % interval of {', '.join(near)}"
-        return "note", f"{said}; not for certain: {doubt}"
+        doubt = f"the limit is within the 95 % interval of {', '.join(near)}"
+        return "note", f"{said}; uncertain: {doubt}"
     return "good", said
 
 

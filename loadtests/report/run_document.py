@@ -95,7 +95,7 @@ def _tiles(report: RunReport) -> dict[str, str]:
     )
     return {
         **offered,
-        "right answers a second": units.number(report.throughput),
+        "correct answers per second": units.number(report.throughput),
         "median latency": units.duration(report.latency.p50.value),
         "p99 latency": units.duration(report.latency.p99.value),
         "missed": f"{units.percent(report.miss_ratio)} of {report.requests}",
@@ -146,7 +146,7 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
         Axis("a second", low=0.0),
         (
             Series("offered", times, offered, "area"),
-            Series("right answers", times, answered, colour=2),
+            Series("correct answers", times, answered, colour=2),
         ),
         marks,
     )
@@ -311,7 +311,7 @@ def _sidecar(report: RunReport) -> Iterator[Block]:
             )
             for name, joules in seen.energy_joules.items()
         ]
-        heads = ("of", "joules", "joules a right answer")
+        heads = ("of", "joules", "joules per correct answer")
         yield Section("Energy", [Table(heads, rows)])
 
 

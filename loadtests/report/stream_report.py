@@ -21,7 +21,7 @@ class Spread(Settings):
 
 
 class Streams(Settings):
-    """Rates of responses and tokens, of right answers only."""
+    """Rates of responses and tokens, of correct answers only."""
 
     responses_per_second: float
     output_tokens_per_second: float | None

@@ -185,7 +185,7 @@ def test_names_from_data_are_text_on_the_page(tmp_path):
             ["compare", "PROFILE", "LACKING"],
             "columns 'plan' of tensor 'plan' are absent",
         ),
-        (["compare", "PROFILE", "TEXT"], "hold text; the reference has numbers"),
+        (["compare", "PROFILE", "TEXT"], "contain text; the reference has numbers"),
         (["fit", "--data", "DATA", "--output", "/nowhere/p.json"], "cannot be written"),
         (
             ["fit", "--data", "DATA", "--output", "p.json", "--features", "BAD"],

@@ -28,7 +28,7 @@ def test_csv_has_numbers_text_and_missing_values(tmp_path):
 @pytest.mark.parametrize(
     ("text", "where", "problem"),
     [
-        ("", "data.csv: ", "found nothing"),
+        ("", "data.csv: ", "is empty"),
         ("a,b\n", "data.csv: ", "no rows"),
         ("a,a\n1,2\n", "data.csv:1: ", "column 'a' twice"),
         ("a,\n1,2\n", "data.csv:1: ", "without name"),

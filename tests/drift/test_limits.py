@@ -63,7 +63,7 @@ def test_a_reference_made_now_sees_between_its_values_and_has_no_blind_spot():
         (lambda told: told["grid"]["cuts"][0][1].append(np.inf), "increasing"),
         (lambda told: told["grid"]["cuts"][0].__setitem__(0, 7), "feature 7 of 2"),
         (lambda told: told["dispersion"]["shown"].append([9, 0.5]), "feature 9"),
-        (lambda told: told["dispersion"]["shown"].append([0, 1.5]), "no shares"),
+        (lambda told: told["dispersion"]["shown"].append([0, 1.5]), "invalid shares"),
     ],
 )
 def test_cells_and_shares_that_cannot_be_are_refused(spoil, problem):

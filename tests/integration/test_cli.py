@@ -84,7 +84,7 @@ def test_the_demo_names_a_way_out_when_its_port_is_taken() -> None:
 def test_the_demo_takes_no_duration_that_is_none(seconds) -> None:
     result = tritonwatch("demo", "--duration", seconds)
     assert result.returncode == 2
-    assert "want seconds above 0" in result.stderr
+    assert "want a positive number of seconds" in result.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -61,10 +61,10 @@ BROKEN = {
     "zeros": (replace_by("\0" * 4096), "YAML does not allow"),
     "key-without-value": (replace_by("target:"), "found null"),
     "open-quote": (replace_by("target: {grpc: 'a:1"), "scanning"),
-    "fifo": (replace_by_fifo, "no regular file"),
-    "device": (replace_by_device, "no regular file"),
+    "fifo": (replace_by_fifo, "not a regular file"),
+    "device": (replace_by_device, "not a regular file"),
     "folder": (replace_by_folder, "Is a directory"),
-    "huge": (replace_by_huge_file, "no more than"),
+    "huge": (replace_by_huge_file, "the maximum is"),
 }
 
 

@@ -106,7 +106,7 @@ def test_a_server_that_is_killed_is_asked_as_seldom_as_the_back_off_says(
     waits = len(failed) - CONCURRENCY
     assert told.waited_seconds >= waits * Backoff().first_seconds - 1e-3
     assert not result.verdict.valid
-    assert f"the server was away: {told.count} requests" in str(result.verdict)
+    assert f"the server was unavailable: {told.count} requests" in str(result.verdict)
 
 
 class Away:

@@ -87,7 +87,7 @@ def test_samples_of_a_file_are_sent_and_their_answers_checked(
     assert run(*given, *load, "--data", tmp_path / "right.npz")[0] == 0
     status, _, err = run(*given, *load, "--data", tmp_path / "wrong.npz")
     assert status == 1
-    assert "was not answered well: output 'y' is not the right answer" in err
+    assert "failed: output 'y' is not the correct answer" in err
 
 
 def test_the_status_says_whether_the_slo_was_held(run) -> None:
@@ -139,7 +139,7 @@ def test_a_server_that_answers_nothing_with_success_is_a_hundred_percent_wrong(
         (["--model", "m", "--concurrency", "1", "--json", "/no/x"], 2, "no folder /no"),
         (["--model", "m", "--concurrency", "1", "--header", "x"], 2, "NAME=VALUE"),
         (["--model", "m", "--concurrency", "1", "--sidecar", "x"], 2, "want a URL"),
-        (["--model", "m", "--concurrency", "1", "--batch", "3000"], 1, "answered well"),
+        (["--model", "m", "--concurrency", "1", "--batch", "3000"], 1, "failed"),
         (["--scenario", "no.yaml"], 2, "No such file"),
     ],
     ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else None,
@@ -220,7 +220,7 @@ def test_ctrl_c_ends_a_run_with_what_there_is(shell) -> None:
             child.wait()
     assert child.returncode == 3, err
     assert "INVALID: the run was interrupted" in out
-    assert "right answers" in out
+    assert "correct        " in out
 
 
 def test_progress_is_told_while_it_runs() -> None:

@@ -141,7 +141,7 @@ def test_a_right_answer_is_taken_and_a_wrong_one_told(
     mix = Mix((replace(entry, bodies=bodies, tolerance=1e-5),))
     result = few(target, mix, 9)
     assert result.requests.outcome.tolist() == [1, 1, 3] * 3
-    assert result.errors == {"output 'y' is not the right answer": 3}
+    assert result.errors == {"output 'y' is not the correct answer": 3}
 
 
 class During:
@@ -209,7 +209,7 @@ def test_a_server_that_freezes_is_seen_in_the_tail_and_not_smoothed(
         (WrongShape(), Outcome.WRONG, "shape"),
         (WrongDtype(), Outcome.WRONG, "declares FP32"),
         (MissingOutput("OUTPUT0"), Outcome.WRONG, "is missing"),
-        (Body(b'{"outputs": 1}'), Outcome.WRONG, "no inference response"),
+        (Body(b'{"outputs": 1}'), Outcome.WRONG, "not an inference response"),
         (INTERNAL, Outcome.ERROR, "the backend failed"),
         (QUEUE_FULL, Outcome.ERROR, "Exceeds maximum queue size"),
         (Dropped(), Outcome.ERROR, ""),

@@ -241,7 +241,7 @@ def test_an_answer_without_end_is_given_up_over_http(
     ("answer", "told"),
     [
         (endless_headers, "a header block without end"),
-        (endless_pings, "it reads no acknowledgements"),
+        (endless_pings, "the server does not read acknowledgements"),
         (long_ping, "a ping of 9 bytes; want 8"),
     ],
 )
@@ -332,7 +332,7 @@ def test_what_a_server_that_goes_away_did_not_take_may_be_sent_again() -> None:
     goodbye = frame(7, 0, 0, struct.pack(">II", 1, 0))
     ends = frame(1, 4, 1, BEGINS) + frame(0, 1, 1, b"answer")
     told, given_up = talk(Keeping(), [goodbye, ends])
-    assert told == [[b"answer"], ["the server went away (code 0)"]]
+    assert told == [[b"answer"], ["the server closed the connection (GOAWAY, code 0)"]]
     assert given_up == []
 
 

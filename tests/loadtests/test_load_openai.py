@@ -163,10 +163,10 @@ BEGUN = Write(b"".join(CHAT[:3]))
         ([BEGUN, Write(event({"error": "no memory"}))], Outcome.ERROR, "no memory"),
         ([BEGUN, Write(event({"error": {}}))], Outcome.ERROR, "error"),
         ([BEGUN, Write(b"data: {nonsense\n\n")], Outcome.WRONG, "cannot be read"),
-        ([BEGUN, Write(b"data: [1]\n\n")], Outcome.WRONG, "no JSON object"),
+        ([BEGUN, Write(b"data: [1]\n\n")], Outcome.WRONG, "not a JSON object"),
         ([BEGUN, Write(b"data: \xff\xfe\n\n")], Outcome.WRONG, "cannot be read"),
         ([Write(b"data: " + b"[" * 200_000 + b"\n\n")], Outcome.WRONG, "cannot be"),
-        ([Write(event({"choices": 3}))], Outcome.WRONG, "no list"),
+        ([Write(event({"choices": 3}))], Outcome.WRONG, "not a list"),
         ([Write(event({"choices": [None, 3]})), Write(DONE)], Outcome.WRONG, "without"),
     ],
 )

@@ -112,14 +112,17 @@ def test_an_npz_that_does_not_fit_is_told_with_its_file(tmp_path, arrays, told) 
     [
         ([], "found no list"),
         ({"data": []}, 'found no "data"'),
-        ({"data": [1]}, "no object"),
+        ({"data": [1]}, "not an object"),
         ({"data": [{"q": [1]}]}, "data[0]: found ['q']"),
         ({"data": [{}]}, "found no ['x']"),
         ({"data": [{"x": [1, 2]}]}, "2 values for 'x'"),
         ({"data": [{"x": ["a", "b", "c"]}]}, "want what is FP32"),
-        ({"data": [{"x": [[1], [2, 3]]}]}, "uneven lists"),
-        ({"data": [{"x": {"b64": "%"}}]}, "no base64"),
-        ({"data": [{"x": [1, 2, 3]}], "validation_data": [{}, {}]}, "want as many"),
+        ({"data": [{"x": [[1], [2, 3]]}]}, "lists of different lengths"),
+        ({"data": [{"x": {"b64": "%"}}]}, "not valid base64"),
+        (
+            {"data": [{"x": [1, 2, 3]}], "validation_data": [{}, {}]},
+            "want the same number",
+        ),
     ],
 )
 def test_json_that_does_not_fit_is_told_with_its_place(
@@ -134,9 +137,9 @@ def test_json_that_does_not_fit_is_told_with_its_place(
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("data.npz", b"no zip", "is no npz file"),
-        ("data.json", b"{", "is no JSON"),
-        ("data.parquet", b"x", "is no parquet file"),
+        ("data.npz", b"no zip", "is not an npz file"),
+        ("data.json", b"{", "is not valid JSON"),
+        ("data.parquet", b"x", "is not a parquet file"),
         ("data.csv", b"1,2", "found the ending '.csv'"),
     ],
 )

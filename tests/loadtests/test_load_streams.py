@@ -54,7 +54,7 @@ def test_a_stream_has_a_first_response_and_times_between(
     ("lie", "outcome", "told"),
     [
         (EmptyTensor(), Outcome.WRONG, "has 0 bytes"),
-        (Body(b'{"outputs": 1}'), Outcome.WRONG, "no inference response"),
+        (Body(b'{"outputs": 1}'), Outcome.WRONG, "not an inference response"),
         (INTERNAL, Outcome.ERROR, "the backend failed"),
         (Dropped(), Outcome.ERROR, ""),
         (Hung(), Outcome.TIMEOUT, None),

@@ -95,7 +95,7 @@ def test_met_objectives_say_so_and_what_is_not_certain() -> None:
     near = report_of(made(f"p99<{1e3 * p50.value + 0.001:.3f}ms"))
     tone, said = run_document.objective_verdict(near)
     assert tone == "note"
-    assert "the limit lies within the 95 % interval" in said
+    assert "the limit is within the 95 % interval" in said
 
 
 def test_numbers_that_are_not_valid_prove_no_objective() -> None:

@@ -291,7 +291,7 @@ def test_the_gate_s_exit_status(tmp_path, second, status) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "want a JSON object"),
         ('{"format": "x"}', "want tritonwatch-load-run or"),
         ('{"format": "tritonwatch-load-capacity"}', "is not whole: model"),

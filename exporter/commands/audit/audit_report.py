@@ -37,7 +37,7 @@ class Report(BaseModel):
     seconds: float
     """Duration of the audit."""
     window_seconds: float
-    """Time in which production was watched without a request of ours."""
+    """Time for which production was observed without any request of our own."""
     grpc: str
     """Address of the gRPC service."""
     http: str | None

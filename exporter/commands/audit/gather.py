@@ -46,7 +46,7 @@ def look(
 ) -> Evidence:
     """Observe the target for `duration_seconds`, and a moment more.
 
-    `tell` is given one line for each step. Nothing of the server's making is raised.
+    `tell` is given one line for each step. Errors of the server are not raised.
 
     Raises:
         ConfigError: a TLS file of the target cannot be read.
@@ -76,7 +76,7 @@ class _Look:
 
     def take(self, tell: Callable[[str], None]) -> Evidence:
         """Every step in turn."""
-        tell(f"asking {self._config.target.address} what it is and holds")
+        tell(f"reading the state and the models of {self._config.target.address}")
         http = self._http()
         try:
             network_seconds = self._round_trip()
@@ -231,7 +231,7 @@ class _Look:
             self._problems["metrics"] = f"{type(error).__name__}: {error}"
             return Page()
         if b"nv_" not in body:
-            self._problems["metrics"] = "the answer holds no series of Triton's"
+            self._problems["metrics"] = "the answer has none of Triton's series"
             return Page()
         series: dict[str, dict[Labels, float]] = {}
         for name, labels, value in read_page(

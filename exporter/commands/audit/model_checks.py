@@ -65,9 +65,10 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         holds=lambda it: it.fails and it.stub_died,
         title="{key} is listed as ready, and every request to it fails",
         evidence=_answered,
-        advice="The backend process of the model is gone. Unload the model and load it "
-        "at once, though it stays UNLOADING meanwhile (Triton 2.51): a load alone "
-        "answers 200 and repairs nothing. Failing that, restart Triton.",
+        advice="The backend process of the model has died. Unload the model and then "
+        "load it at once, without waiting for UNLOADING to end (Triton 2.51): "
+        "a load alone answers 200 but repairs nothing. If that fails, restart "
+        "Triton.",
         reference="server#8604",
     ),
     Check(
@@ -85,16 +86,17 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="fails-over-one-protocol",
         severity="warning",
         holds=lambda it: it.fails_partly and it.silent_protocol != "",
-        title="{key} answers {it.ok} of {it.asked} requests and none over "
+        title="{key} answered {it.ok} of {it.asked} requests, and none over "
         "{it.silent_protocol}",
         evidence=_answered,
-        advice="Compare the two services' settings and what stands in front of them.",
+        advice="Compare the settings of the two services and the proxies in front of "
+        "them.",
     ),
     Check(
         id="fails-sometimes",
         severity="warning",
         holds=lambda it: it.fails_partly and it.silent_protocol == "",
-        title="{key} answers {it.ok} of {it.asked} requests",
+        title="{key} answered {it.ok} of {it.asked} requests",
         evidence=_answered,
         advice="Look for one bad instance, a queue limit or a timeout near the model's "
         "own latency.",
@@ -162,9 +164,10 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
             measure("dynamic batching", it.batching, "", "model config"),
             measure("read from", it.share.source),
         ],
-        advice="Lower max_queue_delay_microseconds if the wait is no longer than it; turn "
-        "on dynamic_batching if it is off; raise max_batch_size if batches are full. Else "
-        "add instances (instance_group.count) while the device has room, or replicas.",
+        advice="If requests wait no longer than max_queue_delay_microseconds, lower "
+        "it. If dynamic_batching is off, turn it on. If batches are full, "
+        "raise max_batch_size. Otherwise add instances (instance_group.count) "
+        "while the device has capacity, or replicas.",
     ),
     Check(
         id="delay-without-batches",
@@ -192,8 +195,8 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
             and not it.spec.sequence
             and it.batch < _ALWAYS_ONE
         ),
-        title="{key} takes batches of {it.spec.max_batch_size}, and dynamic batching "
-        "is off",
+        title="{key} supports batches of {it.spec.max_batch_size}, but dynamic "
+        "batching is off",
         evidence=lambda it: [measure("mean batch", it.batch, "", "statistics")],
         advice="Turn on dynamic_batching if requests come at the same time: with the "
         "default delay of 0 a lone request pays nothing.",

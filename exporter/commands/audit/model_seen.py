@@ -208,7 +208,7 @@ class ModelSeen:
 
     @property
     def asked(self) -> int:
-        """Number of requests of ours that were judged."""
+        """Number of our own requests that were evaluated."""
         return len(self.verdicts)
 
     @property

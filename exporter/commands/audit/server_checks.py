@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _problem(part: Part, source: str) -> Callable[[Evidence], Iterable[Measure]]:
-    """Evidence that is the server's answer where a part was asked for."""
+    """Evidence read from the server's answers."""
     return lambda it: [measure("answer", it.problems[part], "", source)]
 
 
@@ -58,11 +58,12 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
             measure("loaded, not ready", len(it.inventory.denying), "", "ModelReady"),
             measure("which", _names(it.inventory.denying)),
         ],
-        advice="Repair or remove models that did not load. Unload and load those that are "
-        "loaded and not ready: from Triton 2.65 on, one dead backend process takes the "
-        "whole server out. If there are neither, read the server's log. With strict "
-        "readiness one model is enough; --strict-readiness=false judges the server apart "
-        "from its models.",
+        advice="Repair or remove models that failed to load. Unload and load models "
+        "that are loaded but not ready: from Triton 2.65 on, one dead backend "
+        "process makes the whole server not ready. If there are neither, read "
+        "the server's log. With strict readiness one model is enough to make "
+        "the server not ready; --strict-readiness=false makes readiness "
+        "independent of the models.",
     ),
     Check(
         id="http-silent",
@@ -90,7 +91,8 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         id="not-asked",
         severity="unknown",
         holds=lambda it: it.unread + it.not_asked > 0 or it.asked < len(it.models),
-        title="Not every ready model was asked: readiness is Triton's word alone",
+        title="Not every ready model was probed: for the others only Triton's own "
+        "readiness is known",
         evidence=lambda it: [
             measure("ready, asked", it.asked, f"of {len(it.models)}", "models"),
             measure("not read", it.unread, "models", "RepositoryIndex"),
@@ -113,7 +115,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         id="models-answer",
         severity="ok",
         holds=lambda it: it.well > 0,
-        title="A tensor went through {it.well} of {it.asked} models that were asked",
+        title="{it.well} of {it.asked} probed models answered an inference",
         evidence=lambda it: [
             measure("models ready", len(it.models), "", "RepositoryIndex"),
             measure("models asked", it.asked, "", "synthetic probe"),
@@ -226,9 +228,10 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         title="Triton {it.info.version}: now and then a traced request crashes the server, or "
         "hangs it while it calls itself ready",
         evidence=_version("2.57.0 (25.04)"),
-        advice="Upgrade; until then trace to files, and one or two requests a second: "
-        "every traced one is a risk, at any rate. The fix (server#8144) is taken for this "
-        "crash's by its title; no thread says so.",
+        advice="Upgrade. Until then, trace to files, and only one or two requests "
+        "per second: every traced request is a risk, at any rate. That "
+        "server#8144 fixes this crash is inferred from its title; no thread "
+        "confirms it.",
         reference="server#7795",
     ),
     Check(
@@ -238,9 +241,10 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         title="Triton {it.info.version}: who reaches its HTTP port may run code in it "
         "(CVE-2025-23319, -23310, -23311)",
         evidence=_version("2.59.1 (25.07)"),
-        advice="Upgrade; until then let nobody untrusted reach the server and restrict the "
-        "shared-memory API (--http-restricted-api, --grpc-restricted-protocol). Later "
-        "bulletins exist: this table is not complete.",
+        advice="Upgrade. Until then, keep untrusted clients away from the server and "
+        "restrict the shared-memory API (--http-restricted-api, "
+        "--grpc-restricted-protocol). Later bulletins exist: this table is "
+        "not complete.",
         reference="nvidia.custhelp.com/app/answers/detail/a_id/5687",
     ),
 )

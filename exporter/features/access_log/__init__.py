@@ -1,1 +1,1 @@
-"""Outcomes of requests for their clients, from the access logs of proxies."""
+"""Request outcomes as clients see them, from the access logs of proxies."""

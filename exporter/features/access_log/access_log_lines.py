@@ -37,14 +37,14 @@ class LoggedRequest:
 
 
 def logged_request(line: bytes, most_bytes: int) -> LoggedRequest | None:
-    """The inference request that `line` logs; None where it is another request.
+    """Return the inference request that `line` logs, or None for another request.
 
     Raises:
-        ForeignJsonError: it is no line of the shipped formats.
+        ForeignJsonError: it is not a line of the shipped formats.
     """
     entry = parse(line, most_bytes)
     if not isinstance(entry, dict):
-        raise ForeignJsonError("the line is no object")
+        raise ForeignJsonError("the line is not a JSON object")
     path, agent = _text(entry, "path"), _text(entry, "agent")
     if path == GRPC_PATH:
         model, version = _text(entry, "model"), _text(entry, "version")
@@ -86,7 +86,9 @@ def _text(entry: dict[str, Any], key: str) -> str:
     if value is None or value == "-":
         return ""
     if not isinstance(value, str):
-        raise ForeignJsonError(f"found {type(value).__name__} for {key!r}; want a text")
+        raise ForeignJsonError(
+            f"found {type(value).__name__} for {key!r}; want a string"
+        )
     return value
 
 

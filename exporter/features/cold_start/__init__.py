@@ -1,1 +1,1 @@
-"""Models that become ready: how long loading and the first answer take."""
+"""Cold starts: the time that loading a model and its first answer take."""

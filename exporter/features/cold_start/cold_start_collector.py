@@ -81,7 +81,7 @@ class ColdStartCollector:
         """Poll once; send a request to models that have just become ready.
 
         Raises:
-            TritonError: the server does not tell what it holds.
+            TritonError: the server does not list its models.
         """
         index = [e for e in self._index() if self._access.models.matches(e.name)]
         self._follow(index, self._access.clock())

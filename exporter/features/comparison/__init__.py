@@ -1,1 +1,1 @@
-"""Champion and challenger under identical requests: asking, statistics, verdicts."""
+"""Comparisons of a champion with a challenger: requests, statistics, verdicts."""

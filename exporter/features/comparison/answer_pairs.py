@@ -306,7 +306,7 @@ def apart(
 
 
 def predicted(outputs: Sequence[OutputTensor]) -> int | None:
-    """The class that the first output names, or scores highest; None where it is none.
+    """Return the class that the first output names or scores highest, or None.
 
     Raises:
         ProtocolError: its bytes do not fill its shape.

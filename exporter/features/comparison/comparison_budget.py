@@ -51,10 +51,11 @@ class Used:
 class Budget:
     """Allows pairs as they are earned. Thread-safe; times are monotonic seconds.
 
-    Each look at production earns a share of its rise since the last; what is not used
-    is kept for `_KEPT_SECONDS` of asking at most, so that no burst comes of it. A pair is
-    asked if it is likely to stay within what is left, and what it took is paid in full
-    (`BusyTime`): of a pair dearer than ever before, that alone goes beyond.
+    Each read of production earns a share of its increase since the previous read. An
+    unused allowance is kept for at most `_KEPT_SECONDS` of requests, so that it causes
+    no burst. A pair is sent if it is likely to stay within the remaining allowance, and
+    is charged at its actual cost (`BusyTime`). Only a pair that costs more than any
+    before can exceed the allowance.
     """
 
     def __init__(self, settings: BudgetSettings, now: float) -> None:
@@ -122,8 +123,8 @@ class Budget:
     def next_pair(self, now: float, inferences: int, busy_seconds: float) -> Wait:
         """Return when a pair of that cost may be sent, and the limit that delays it.
 
-        `inferences` is what each of the two is asked, `busy_seconds` what both are
-        likely to take.
+        `inferences` is the number sent to each model, `busy_seconds` the expected total
+        of both.
         """
         with self._lock:
             settings = self._settings
@@ -208,12 +209,15 @@ class _Mark:
 
 
 class BusyTime:
-    """Busy seconds of both models on our behalf, bounded from above. Not thread-safe.
+    """Upper bound of the busy seconds that our requests cause on both models.
 
-    What was waited for answers is known at once and has queueing in it; what Triton books
-    for our requests is known a look or two later and has our other probes in it. Up to two
-    looks ago the lesser of the two counts, from there on what was waited: so a model that
-    gets slower is paid for before anything more is asked of it.
+    Not thread-safe.
+
+    The time for which answers were awaited is known at once and includes queueing. The
+    time that Triton counts for our requests is known one or two reads later and
+    includes our other probes. Up to the read before the last, the smaller of the two
+    counts; after it, the time awaited. A model that becomes slower is therefore charged
+    before it gets further requests.
     """
 
     def __init__(self) -> None:
@@ -246,9 +250,12 @@ class BusyTime:
         self._waited = max(self._waited, seconds)
 
     def look(self, booked: float, served: float, *, paid: bool) -> None:
-        """So much was booked for us and for production in all.
+        """Update the totals that Triton counted for our own requests and for production.
 
-        `paid` unless production rested since the last look.
+        Args:
+            booked: busy seconds of both models for our own requests, in total.
+            served: those of production, in total.
+            paid: false if production was idle since the last read.
         """
         edge, last = self._latest
         now = _Mark(self._waited, booked, served)

@@ -154,7 +154,7 @@ class ComparisonCollector:
         """Update each comparison once.
 
         Raises:
-            PartialResultError: one of them cannot compare its two; the others go on.
+            PartialResultError: one of them cannot compare its models; the others continue.
         """
         samples: list[AnySample] = []
         problems = []

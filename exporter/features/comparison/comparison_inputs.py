@@ -44,11 +44,11 @@ class Inputs(Protocol):
     name: str
 
     def next(self, spec: ModelSpec) -> Input | None:
-        """The next request's, None where there is none just now.
+        """Return the inputs of the next request, or None if none are available now.
 
         Raises:
-            TritonError: what there is cannot be made to fit the model.
-            GoldenDataError: the file's columns are not those that the model takes.
+            TritonError: the inputs cannot be made to fit the model.
+            GoldenDataError: the file's columns are not the model's inputs.
         """
         ...
 
@@ -88,10 +88,10 @@ class MirroredInputs:
 
 
 class GoldenInputs:
-    """Rows of a golden file in an order of their own, over and over.
+    """Rows of a golden file in random order, repeated without end.
 
     Raises:
-        GoldenDataError: it cannot be read, or its labels are no classes.
+        GoldenDataError: it cannot be read, or its labels are not classes.
     """
 
     name = "golden"
@@ -137,7 +137,7 @@ class GoldenInputs:
             return int(value)
         except (TypeError, ValueError):
             raise self._golden.problem(
-                f"is {value!r}; want a class as a whole number",
+                f"is {value!r}; want a class as an integer",
                 name=self._label,
                 row=row,
             ) from None

@@ -107,7 +107,7 @@ class SourceSettings(Settings):
     @model_validator(mode="after")
     def _has_file(self) -> Self:
         if self.source == "golden" and self.file is None:
-            raise ValueError("found source golden without a file; name one")
+            raise ValueError("found source golden without a file; set `file`")
         return self
 
 
@@ -157,21 +157,21 @@ class ComparisonSettings(Settings):
     def _each_once(cls, metrics: Sequence[Metric]) -> Sequence[Metric]:
         doubled = sorted({m for m in metrics if metrics.count(m) > 1})
         if doubled:
-            raise ValueError(f"found metrics named twice: {doubled}; each stands once")
+            raise ValueError(f"found metrics listed twice: {doubled}; list each once")
         return metrics
 
     @model_validator(mode="after")
     def _two_that_differ(self) -> Self:
         if reference(self.champion) == reference(self.challenger):
             raise ValueError(
-                "found the same champion and challenger; a model is compared with "
-                "another, or with another version of itself"
+                "champion and challenger are the same; want two models, or two "
+                "versions of a model"
             )
         beyond = sorted(set(self.metrics) - PRODUCTION)
         if self.mode == "ab" and beyond:
             raise ValueError(
-                f"found {beyond} with mode ab, whose two are asked different things; "
-                f"it can say {sorted(PRODUCTION)}"
+                f"found {beyond} with mode ab, in which the models get different "
+                f"requests; want some of {sorted(PRODUCTION)}"
             )
         return self
 

@@ -18,7 +18,7 @@ MORE_IS_BETTER: Final[frozenset[Metric]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One metric as known now: the challenger's effect beside its margin."""
+    """The current state of one metric: the challenger's effect and its margin."""
 
     metric: Metric
     interval: Interval

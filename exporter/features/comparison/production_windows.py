@@ -1,9 +1,9 @@
 """A/B comparison of two models that get different requests, from production's figures.
 
-Nothing draws who is asked what here, and requests that follow each other meet the same
-load. So time is cut into windows, and the two are compared within each: a window is a
-pair. What slows both alike cancels, and requests of one window may be correlated. What
-correlates one model's windows with its next ones widens the interval.
+Requests are not assigned at random here, and consecutive requests meet the same load.
+Time is therefore divided into windows, and the two models are compared within each: a
+window is a pair. Effects on both models cancel, and requests of one window may be
+correlated. Correlation between consecutive windows of one model widens the interval.
 """
 
 from __future__ import annotations

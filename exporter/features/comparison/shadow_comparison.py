@@ -48,8 +48,8 @@ _RECENT: Final = 32
 _KNOWN: Final = 8
 """Requests from which their mean busy time is preferred to a guess."""
 _PATIENCE: Final = 3.0
-"""The second is asked when the first is done, or after so many of the champion's usual
-durations; a challenger that hangs must not hold it up longer."""
+"""The second request is sent when the first is answered, or after this multiple of the
+champion's usual duration; a challenger that hangs must not delay it longer."""
 _LEAST_PATIENCE_SECONDS: Final = 0.02
 _MOST_OPEN: Final = 8
 _NOT_LOOKED: Final = "the models were not looked at yet"
@@ -292,9 +292,9 @@ class Shadow:
         return champion, challenger
 
     def _pair_seconds(self, keys: tuple[ModelKey, ModelKey]) -> float:
-        """Return the busy seconds of one pair, as far as is known.
+        """Return the known busy seconds of one pair.
 
-        The challenger is taken to cost what the champion does until it was asked.
+        Until the challenger has been measured, the champion's cost is assumed for it.
         """
         champion = self._busy_seconds(keys[0])
         if champion is None:

@@ -1,1 +1,1 @@
-"""The server as it is: whether it answers, its models, and how often they were loaded."""
+"""State of the server: availability, its models, and how often they were loaded."""

@@ -51,8 +51,8 @@ class ServerCollector:
         """Read the server once; one that is unreachable is a result, not a failure.
 
         Raises:
-            DeadlineError: a question about readiness of ours holds up its answers.
-            PartialResultError: it answers, but not whether it is ready or what it holds.
+            DeadlineError: one of our own readiness requests delays its answers.
+            PartialResultError: it answers, but not about its readiness or its models.
         """
         now = self._access.clock()
         timeout = self._settings.timeout_seconds

@@ -163,7 +163,7 @@ class Outlooks:
                 for name, values in payload["points"].items()
             }
         except UNREADABLE as error:
-            raise StateError(f"points that cannot be read: {error!r}") from error
+            raise StateError(f"cannot read the points: {error!r}") from error
         for name, series in self._series.items():
             series.points.extend(restored.get(name, ()))
             if series.points:

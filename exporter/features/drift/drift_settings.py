@@ -47,8 +47,8 @@ class DriftFeatureSettings(Settings):
         if self.of == "confidence" and (self.column or self.type == "categorical"):
             found = f"column {self.column}" if self.column else f"type {self.type}"
             raise ValueError(
-                f"found {found} beside of: confidence, which is one number of the whole "
-                "row; leave it out"
+                f"found {found} with of: confidence, which has one value per row; "
+                "leave it out"
             )
         return self
 
@@ -82,7 +82,7 @@ class DriftWindowSettings(Settings):
         if self.longest_seconds < self.seconds:
             raise ValueError(
                 f"found longest_seconds {self.longest_seconds:g} below seconds "
-                f"{self.seconds:g}; want at least as much"
+                f"{self.seconds:g}; want at least {self.seconds:g}"
             )
         return self
 
@@ -105,7 +105,7 @@ class DriftForecastSettings(Settings):
     def _something(self) -> DriftForecastSettings:
         if self.accuracy_floor is None and self.psi_limit is None:
             raise ValueError(
-                "found neither accuracy_floor nor psi_limit; give one or both"
+                "found neither accuracy_floor nor psi_limit; set one or both"
             )
         return self
 
@@ -176,19 +176,21 @@ class DriftSettings(Settings):
         if (self.reference is None) == (self.learn is None):
             found = "both" if self.learn else "neither"
             raise ValueError(
-                f"found {found} of reference and learn; want a profile's file or "
-                "`learn: {}`"
+                f"found {found} of reference and learn; set `reference` to a profile "
+                "or set `learn: {}`"
             )
         if (self.features or self.text) and self.learn is None:
             found = "features" if self.features else "text"
             raise ValueError(
-                f"found {found} beside a reference, which has its own; name them when "
-                "it is made"
+                f"found {found} with a reference, which has its own; choose them when "
+                "you create it with `tritonwatch drift fit`"
             )
         names = [feature.name for feature in self.features]
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
-            raise ValueError(f"found features named twice: {doubled}; names are unique")
+            raise ValueError(
+                f"found features with the same name: {doubled}; want unique names"
+            )
         limited = self.forecast is not None and self.forecast.psi_limit is not None
         if limited and "psi" not in self.statistics:
             raise ValueError("found psi_limit without psi among the statistics; add it")
@@ -204,7 +206,7 @@ def doubled_entries(entries: Sequence[DriftSettings]) -> list[str]:
     """Entries that can never match, since one before has the same models and side."""
     keys = [(entry.models, entry.side) for entry in entries]
     return [
-        f"found two drift entries for the {side} of {models!r}; each may stand once"
+        f"found two drift entries for the {side} of {models!r}; want one"
         for models, side in sorted({key for key in keys if keys.count(key) > 1})
     ]
 

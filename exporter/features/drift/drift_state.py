@@ -28,7 +28,7 @@ def read_whole(path: Path) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        StateError: it is no regular file, or larger than any of ours.
+        StateError: it is not a regular file, or larger than any of ours.
     """
     try:
         return whole_file.read(path, MAX_BYTES)

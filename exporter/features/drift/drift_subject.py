@@ -165,7 +165,8 @@ class Subject:
         if doubled:
             raise ProfileError(
                 [
-                    f"feature {name!r} is on the model's other side too"
+                    f"feature {name!r} is among both the inputs and the outputs of "
+                    "the model"
                     for name in doubled
                 ]
             )
@@ -209,7 +210,7 @@ class Subject:
     def _learn(self, schema: Schema) -> None:
         if self.learner is None or self.learner.schema != schema:
             if self.settings.learn is None:
-                raise ProfileError(["neither a reference nor leave to learn one"])
+                raise ProfileError(["found neither a reference nor `learn`"])
             self.learner = Learner(
                 schema, self.settings.learn, self._clock, self._wall_clock
             )
@@ -295,7 +296,10 @@ class Subject:
         return True
 
     def step(self, accuracy: float | None) -> None:
-        """Judge and save whatever is due. `accuracy` is the model's estimated one."""
+        """Evaluate windows and save the state, if due.
+
+        `accuracy` is the model's estimated one.
+        """
         if self.learner is not None and self.learner.done:
             self._learnt(self.learner)
         if self.watch is None:
@@ -350,7 +354,7 @@ class Subject:
 
 
 def _signature(path: Path | None) -> object:
-    """Changes when the file does; None where there is none."""
+    """A value that changes when the file does; None if there is no file."""
     if path is None:
         return None
     try:

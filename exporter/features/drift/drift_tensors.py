@@ -265,7 +265,7 @@ def _sketch_differences(tensor: Tensor, source: Declared) -> list[str]:
         wanted = f"{_shape(source.row_shape)}; 1 to {MAX_WIDTH} values are possible"
         return [found + wanted]
     if tensor.width <= MOMENTS or source.datatype in TEXT_DATATYPES:
-        return [f"tensor {tensor.name!r} is no sketch of numbers"]
+        return [f"tensor {tensor.name!r} cannot be sketched: it has no numbers"]
     return []
 
 

@@ -261,7 +261,7 @@ class Watch:
             if closed_at is not None and panes:
                 self._resume(float(closed_at), panes)
         except UNREADABLE as error:
-            raise StateError(f"a state that cannot be read: {error!r}") from error
+            raise StateError(f"cannot read the state: {error!r}") from error
 
     def _resume(self, closed_at: float, panes: list[Counts]) -> None:
         for pane in panes:
@@ -295,5 +295,5 @@ def _read(data: bytes) -> dict[str, Any]:
             panes = [Counts.from_state(pane) for pane in payload["panes"]]
             opened = Counts.from_state(payload["open"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise StateError(f"a state that cannot be read: {error!r}") from error
+        raise StateError(f"cannot read the state: {error!r}") from error
     return {**payload, "monitor": monitor, "panes": panes, "open": opened}

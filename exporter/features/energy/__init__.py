@@ -1,1 +1,1 @@
-"""Energy: read from sensors, divided among models so that it balances, and priced."""
+"""Energy: sensor readings, their balanced division among models, and their cost."""

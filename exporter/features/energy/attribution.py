@@ -121,7 +121,7 @@ class UnusedPower:
         return median(self._quiet) if len(self._quiet) >= self._ENOUGH else None
 
     def forget_others(self) -> None:
-        """Forget other load: what comes is learnt anew."""
+        """Forget other load; it is learnt again."""
         self._waiting.clear()
         self._unused.clear()
 
@@ -246,7 +246,7 @@ class BusyPower(Generic[T]):
     def errors(self) -> dict[T, tuple[float, float]]:
         """Return mean watts by model over the windows, and the half width of their 95 % interval.
 
-        The half width is nan where the windows do not tell.
+        The half width is NaN if the windows do not determine it.
         """
         if not len(self._busy):
             return {}
@@ -316,11 +316,11 @@ class BusyPower(Generic[T]):
     def _divide_variance(
         self, residual: float, taken: float, others: power_fit.OtherLoad
     ) -> None:
-        """Tell the models' variance from that of other load, all in square watts.
+        """Separate the models' variance from that of other load, in square watts.
 
-        That of other load is what windows without models show, or more where the models
-        cannot have caused as much. There is none where those windows vary far less than
-        the others.
+        The variance of other load is that of windows without models, or more if the
+        models cannot have caused the observed variance. It is 0 if those windows vary
+        much less than the others.
         """
         seen = others.deviation_watts**2
         if seen < self._SEEN_OTHERS * residual:

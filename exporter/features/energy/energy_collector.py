@@ -45,7 +45,7 @@ class EnergyCollector:
         self._looked_at: float | None = None
 
     def collect(self) -> Sequence[AnySample]:
-        """Read every source once; nothing where there is none."""
+        """Read every source once."""
         now = self._access.clock()
         if self._looked_at is None or now - self._looked_at >= _LOOK_AGAIN_SECONDS:
             self._looked_at = now

@@ -109,11 +109,11 @@ class Meter:
         return self._settled_at
 
     def take(self, until: float, *, keep_from: float = math.inf) -> tuple[int, bool]:
-        """Microjoules since the last call, and whether all of that time is known.
+        """Return the microjoules since the last call, and whether all of that time is covered.
 
         Counted up to `until`, which lies at or before `read_until`; a point between two
-        readings gets its share of the time between them. What was read after `keep_from`
-        can still be asked for with `between`.
+        readings gets its share of the time between them. Readings after `keep_from` are
+        kept for `between`.
         """
         total = self._at(until)
         taken = total - self._settled

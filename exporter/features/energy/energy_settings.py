@@ -101,7 +101,7 @@ class PowerSettings(CollectorSettings):
         if self.window_seconds < self.interval_seconds:
             raise ValueError(
                 f"found window_seconds {self.window_seconds:g} below interval_seconds "
-                f"{self.interval_seconds:g}; a window needs a reading"
+                f"{self.interval_seconds:g}; a window needs at least one reading"
             )
         return self
 

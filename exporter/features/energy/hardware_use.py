@@ -69,7 +69,7 @@ PEAKS: Final = (
 
 
 def peak_of(name: str) -> Peak | None:
-    """The product that a board of this name is, None if it is none of the table."""
+    """Return the product of a board with this name, or None if the table lacks it."""
     words = name.replace("-", " ").split()
     for peak in PEAKS:
         wanted = peak.name.replace("-", " ").split()

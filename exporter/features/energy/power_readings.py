@@ -42,7 +42,7 @@ class Device:
     instances: tuple[str, ...] = ()
     """uuids of its MIG instances."""
     update_seconds: float = 0.6
-    """A counter that stands for longer than half as long again is frozen."""
+    """A counter that stays constant for more than 1.5 times its usual interval is frozen."""
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -86,10 +86,12 @@ class PowerSource(Protocol):
         ...
 
     def read(self) -> Sequence[Reading]:
-        """Every device once. One that cannot be read has its fault in its reading.
+        """Read every device once.
+
+        A device that cannot be read has its fault in its reading.
 
         Raises:
-            TritonError: the server that would tell did not answer.
+            TritonError: the server did not answer.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Answers compared with held-out data or recorded answers, and checks without either.
+"""Golden probes: answers compared with labels or recorded answers.
 
 Loaded only where a golden probe is configured.
 """

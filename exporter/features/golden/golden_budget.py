@@ -24,9 +24,9 @@ _MOST_REQUESTS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Shares of all requests and all busy seconds of a model, ours among them.
+    """Shares of all requests and busy seconds of a model, including our own.
 
-    An idle model is asked all the same: up to `idle_requests_per_second`, which may keep
+    An idle model also gets requests: up to `idle_requests_per_second`, which may keep
     it busy for `idle_busy_ratio` of the time.
     """
 

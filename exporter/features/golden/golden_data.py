@@ -78,7 +78,7 @@ def read(settings: GoldenData) -> GoldenSet:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change when the file does; None where there is no file."""
+    """Return values that change when the file does, or None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -122,7 +122,7 @@ def _taken(columns: dict[str, Array], name: str, file: str) -> Array:
         return columns.pop(name)
     except KeyError:
         shown = ", ".join(sorted(columns)[:20])
-        reason = f"there is no such column; found {shown or 'none at all'}"
+        reason = f"no such column; found {shown or 'none'}"
         raise GoldenDataError(file, reason, name=name) from None
 
 
@@ -136,7 +136,7 @@ def _rows(columns: Mapping[str, Array], file: str) -> int:
             reason = f"has {length} rows where another column has {most}"
             raise GoldenDataError(file, reason, name=name)
     if most > MAX_ROWS:
-        raise GoldenDataError(file, f"has {most} rows; at most {MAX_ROWS} are taken")
+        raise GoldenDataError(file, f"has {most} rows; the maximum is {MAX_ROWS}")
     return most
 
 

@@ -58,7 +58,7 @@ def read(raw: bytes, form: Format, file: str) -> Found:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a file makes a library raise
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise GoldenDataError(file, f"is no {form} that can be read: {said}") from None
+        raise GoldenDataError(file, f"is not readable {form}: {said}") from None
 
 
 def _npz(raw: bytes, file: str) -> dict[str, Array]:
@@ -72,7 +72,7 @@ def _npz(raw: bytes, file: str) -> dict[str, Array]:
         with np.load(io.BytesIO(raw), allow_pickle=False) as data:
             columns = {name: data[name] for name in data.files}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise GoldenDataError(file, f"is no npz that can be read: {error}") from None
+        raise GoldenDataError(file, f"is not a readable npz file: {error}") from None
     for name, column in columns.items():
         if column.ndim == 0:
             columns[name] = column[None]
@@ -92,7 +92,7 @@ def _csv(raw: bytes, file: str) -> dict[str, Array]:
         raise GoldenDataError(file, str(error), row=lines.line_num) from None
     if len(set(header)) != len(header):
         twice = next(name for name in header if header.count(name) > 1)
-        raise GoldenDataError(file, "the header has it twice", name=twice)
+        raise GoldenDataError(file, "appears twice in the header", name=twice)
     for number, row in enumerate(rows):
         if len(row) != len(header):
             reason = f"has {len(row)} fields; the header has {len(header)}"
@@ -160,7 +160,7 @@ def _parquet(raw: bytes, file: str) -> dict[str, Array]:
         table = parquet.read_table(pa.BufferReader(raw))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise GoldenDataError(
-            file, f"is no Parquet that can be read: {error}"
+            file, f"is not a readable Parquet file: {error}"
         ) from None
     columns = {
         name: _column_of_values(table.column(name).to_pylist(), name, file)
@@ -191,7 +191,7 @@ def _json(raw: bytes, file: str) -> dict[str, Array]:
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise GoldenDataError(file, f"is no JSON: {error}") from None
+        raise GoldenDataError(file, f"is not valid JSON: {error}") from None
     if isinstance(document, dict) and isinstance(document.get("data"), list):
         return _perf_analyzer(document, file)
     requests = document if isinstance(document, list) else [document]
@@ -224,7 +224,7 @@ def _tensor(tensor: Any, file: str, number: int) -> tuple[str, Array]:
             array = np.array(data, dtype=dtype).ravel()
         return name, array.reshape(shape)
     except (KeyError, TypeError, ValueError, OverflowError, ProtocolError) as error:
-        reason = f"is no tensor with name, datatype, shape and data: {error}"
+        reason = f"is not a tensor with name, datatype, shape and data: {error}"
         raise GoldenDataError(file, reason, name=name or None, row=number) from None
 
 

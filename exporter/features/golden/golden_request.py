@@ -44,7 +44,7 @@ class Answer:
         return "ok" if self.error is None else outcome_of(self.error)
 
     def verdict(self, fault: str = "") -> Verdict:
-        """The verdict on this request, bad where `fault` says so."""
+        """The verdict on this request; bad if `fault` is set."""
         if self.error is not None:
             return Verdict(
                 self.outcome, self.seconds or None, self.request_id, str(self.error)

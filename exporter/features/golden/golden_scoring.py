@@ -105,7 +105,8 @@ class Scoring:
         if len(names) > 1 and self.prepared.golden.labels is not None:
             raise self.prepared.golden.problem(
                 f"{self.spec.name} version {self.spec.version} has the outputs "
-                f"{sorted(names)[:20]}; `output` must say which one the label is of",
+                f"{sorted(names)[:20]}; set `output` to the one that the label "
+                "belongs to",
                 name=self.settings.label,
             )
         return names[0]
@@ -126,8 +127,8 @@ class Scoring:
         if not classes:
             if labels.dtype.kind not in "biu":
                 raise golden.problem(
-                    f"found {labels[0]!r:.60}; want the number of a class from 0 on, "
-                    "or `classes` to say their order",
+                    f"found {labels[0]!r:.60}; want a class number from 0, or set "
+                    "`classes` to their order",
                     name=self.settings.label,
                     row=0,
                 )
@@ -140,7 +141,7 @@ class Scoring:
         if (numbers < 0).any():
             row = int(np.argmax(numbers < 0))
             raise golden.problem(
-                f"found {labels[row]!r:.60}, which is none of the classes",
+                f"found {labels[row]!r:.60}, which is not among the classes",
                 name=self.settings.label,
                 row=row,
             )

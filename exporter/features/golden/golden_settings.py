@@ -65,7 +65,7 @@ class GoldenData(Settings):
     @classmethod
     def _positive(cls, top_k: tuple[int, ...]) -> tuple[int, ...]:
         if any(k < 1 for k in top_k):
-            raise ValueError("want numbers from 1 on")
+            raise ValueError("want integers of at least 1")
         return top_k
 
     @model_validator(mode="after")

@@ -52,8 +52,8 @@ def prepare(
             if tensor.optional or tensor.name == ignored_input:
                 continue
             raise golden.problem(
-                f"{spec.name} version {spec.version} takes this input, and there is no "
-                f"such column; found {sorted(golden.columns)[:20]}",
+                f"input of {spec.name} version {spec.version} without a column; "
+                f"found {sorted(golden.columns)[:20]}",
                 name=tensor.name,
             )
         inputs[tensor.name] = _fitted(golden, spec, tensor, column)

@@ -158,7 +158,9 @@ class ModelState:
         if short:
             self._outcomes["invalid"] += len(places)
             scoring.unanswered(places)
-            return answer.verdict(f"{len(places)} rows were asked, {short} came back")
+            return answer.verdict(
+                f"{len(places)} rows were sent, {short} answers came back"
+            )
         judged = scoring.judge(places, outputs)
         self._outcomes.update(judged.outcomes)
         if judged.right is not None:

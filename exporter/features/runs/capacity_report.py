@@ -18,7 +18,7 @@ _FINDINGS: Final = ("no_rate_holds", "every_rate_holds")
 
 
 def notice_of(report: Mapping[str, Any]) -> CapacityNotice:
-    """The result of a search as the sidecar takes it: a capacity, or why there is none.
+    """The result of a search: a capacity, or the reason why there is none.
 
     Raises:
         KeyError, TypeError, ValueError: the report is incomplete.
@@ -51,25 +51,23 @@ def valid_capacity(file: str) -> CapacityNotice:
     """The capacity in the report `file`.
 
     Raises:
-        ValueError: the file cannot be read, is no capacity report, or its search has no
-            valid capacity; says which.
+        ValueError: the file cannot be read, is not a capacity report, or has no valid capacity.
     """
     report = _read(file)
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise ValueError(
-            f"found {file!r}, which is no capacity report; want what `tritonwatch load "
-            "capacity --json FILE` wrote"
+            f"{file!r} is not a capacity report; want a file written by `tritonwatch "
+            "load capacity --json FILE`"
         )
     try:
         notice = notice_of(report)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"found {file!r}, an incomplete capacity report: {error!r}"
+            f"{file!r} is an incomplete capacity report: {error!r}"
         ) from None
     if notice.verdict != "valid":
         raise ValueError(
-            f"found {file!r}, whose search has no valid capacity ({notice.reason}); "
-            "search again"
+            f"{file!r} has no valid capacity ({notice.reason}); repeat the search"
         )
     return notice
 
@@ -87,9 +85,9 @@ def _read(file: str) -> Any:
         with Path(file).open("rb") as opened:
             content = opened.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
-            raise ValueError(f"found {file!r} above 16 MiB; want a capacity report")
+            raise ValueError(f"{file!r} is larger than 16 MiB; want a capacity report")
         return json.loads(content)
     except OSError as error:
-        raise ValueError(f"found {file!r}: {error.strerror}; want a file") from None
+        raise ValueError(f"cannot read {file!r}: {error.strerror}") from None
     except (RecursionError, UnicodeDecodeError, json.JSONDecodeError):
-        raise ValueError(f"found {file!r}, which is no JSON") from None
+        raise ValueError(f"{file!r} is not valid JSON") from None

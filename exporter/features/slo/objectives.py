@@ -96,7 +96,7 @@ class SignalObjective(_Objective):
     def _sensible(self) -> SignalObjective:
         judged_metric(self.metric, self.labels, ("gauge", "counter", "summary"))
         if self.at_least is None and self.at_most is None:
-            raise ValueError("found neither at_least nor at_most; give one or both")
+            raise ValueError("found neither at_least nor at_most; set one or both")
         return self
 
 
@@ -137,14 +137,14 @@ class PresetObjective(Settings):
     def _complete(self) -> PresetObjective:
         if (self.preset == "throughput") != (self.per_second is not None):
             raise ValueError(
-                f"found preset {self.preset} and per_second {self.per_second}; "
-                "per_second goes with throughput, and only there"
+                f"found preset {self.preset} and per_second {self.per_second}; set "
+                "per_second with preset throughput, and only there"
             )
         if (self.preset == "energy") != (self.joules_per_inference is not None):
             raise ValueError(
                 f"found preset {self.preset} and joules_per_inference "
-                f"{self.joules_per_inference}; joules_per_inference goes with energy, "
-                "and only there"
+                f"{self.joules_per_inference}; set joules_per_inference with preset "
+                "energy, and only there"
             )
         return self
 
@@ -209,7 +209,7 @@ AnyObjective = Annotated[Objective | PresetObjective, Field(discriminator="kind"
 
 
 def expanded(objectives: tuple[AnyObjective, ...]) -> tuple[Objective, ...]:
-    """Return the objectives, each preset replaced by those it stands for."""
+    """Return the objectives, with each preset replaced by its objectives."""
     return tuple(
         found
         for objective in objectives

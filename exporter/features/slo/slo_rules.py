@@ -2,8 +2,8 @@
 
 Everything is summed over replicas before it is divided, since an average of ratios is
 no ratio. The windows and factors are those of the SRE workbook (chapter 5, "Alerting on
-SLOs", method 6: multiwindow, multi-burn-rate). A long window makes the alert mean
-something, the short one lets it end soon after the trouble did.
+SLOs", method 6: multiwindow, multi-burn-rate). The long window makes the alert
+significant, the short one lets it end soon after the problem.
 """
 
 from __future__ import annotations

@@ -161,8 +161,8 @@ class Ewma:
 class Cusum:
     """S = max(0, S ± z - k), the optimum for a shift of 2 k (Page 1954, Moustakides 1986).
 
-    `head_start` 0.5 is Lucas and Crosier's fast initial response: what is already wrong
-    at the start is told in about 60 % of the time.
+    `head_start` 0.5 is Lucas and Crosier's fast initial response: a shift that is
+    present at the start is detected in about 60 % of the time.
     """
 
     reference: float = 0.5
@@ -198,9 +198,10 @@ class Cusum:
 class PageHinkley:
     """A CUSUM that keeps learning its mean (Page 1954, Hinkley 1971).
 
-    Its statistic is m = sum(z - mean - delta), less the least m so far. `learnt_from` samples stand behind the first mean; infinitely many make it a CUSUM
-    with k = `delta`, and that one's ARL is used for the limit. A shift that comes slower
-    than the mean learns is not seen: that is what it is for.
+    Its statistic is m = sum(z - mean - delta), less the least m so far. `learnt_from`
+    samples stand behind the first mean; infinitely many make it a CUSUM with k =
+    `delta`, and that one's ARL is used for the limit. A shift that is slower than the
+    learning of the mean is deliberately not detected.
     """
 
     delta: float = 0.25

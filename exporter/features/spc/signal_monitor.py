@@ -227,7 +227,7 @@ class Signal:
         """Restore a saved state; return False if it belongs to another plan.
 
         Raises:
-            ValueError: it is no state at all.
+            ValueError: it is not a state.
         """
         try:
             if (state["version"], state["plan"]) != (
@@ -241,7 +241,7 @@ class Signal:
             before = None if state["before"] is None else _finite(state["before"])
             samples = int(state["samples"])
         except (KeyError, OverflowError, TypeError, ValueError) as error:
-            raise ValueError(f"found no state of a signal: {error!r}") from None
+            raise ValueError(f"invalid state of a signal: {error!r}") from None
         if self.plan.given is None and found is not None:
             self._begin(found)
         self._learning, self._before, self.samples = learning, before, samples
@@ -270,12 +270,12 @@ def _baseline(state: Mapping[str, Any]) -> Baseline:
         _one_of(Refusal, state.get("refused", "old_state")),
     )
     if found.shift_error < 0 or found.spread_error < 1:
-        raise ValueError("the errors of the baseline are less than none")
+        raise ValueError("the errors of the baseline are negative")
     deviation = found.residual_sigma
     if not (math.isfinite(found.mean) and 0 < deviation < math.inf):
         raise ValueError("no samples can be compared with the baseline")
     if found.samples < 0:
-        raise ValueError("the baseline was learnt from less than nothing")
+        raise ValueError("the baseline has a negative number of samples")
     return found
 
 
@@ -302,7 +302,9 @@ def _checked(
     for watch, entry in zip(watches, entries, strict=True):
         memory = np.asarray(entry["memory"], np.float64)
         if memory.shape != watch.memory.shape or not np.isfinite(memory).all():
-            raise ValueError(f"the memory of {watch.chart.kind} is not its own")
+            raise ValueError(
+                f"the stored state does not fit the chart {watch.chart.kind}"
+            )
         checked.append(
             (memory, bool(entry["alarm"]), int(entry["quiet"]), int(entry["alarms"]))
         )

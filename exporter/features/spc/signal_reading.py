@@ -31,7 +31,7 @@ class Reader:
         """Number of series that matched a gauge in the latest reading, if too many; else 0."""
 
     def read(self, exposed: Iterable[AnySample], now: float) -> float | None:
-        """Return the present sample; None where there is none."""
+        """Return the current sample, or None."""
         fitting = [sample for sample in exposed if self._fits(sample)]
         self.ambiguous = 0
         if not fitting:

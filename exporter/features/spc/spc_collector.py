@@ -168,7 +168,7 @@ class SpcCollector:
     def _take_up(self, path: Path, content: dict[str, Any]) -> None:
         signals = content.get("signals")
         if content.get("version") != STATE_VERSION or not isinstance(signals, dict):
-            state_file.set_aside(path, "it is no state of process control")
+            state_file.set_aside(path, "not a state of process control")
             return
         for watched in self._watched:
             state = signals.get(watched.settings.name)
@@ -183,7 +183,7 @@ class SpcCollector:
                 log.warning(
                     "spc_learns_anew",
                     signal=watched.settings.name,
-                    reason="its settings are not those its state was kept with",
+                    reason="its settings changed since its state was saved",
                 )
 
     def _save(self) -> None:

@@ -122,7 +122,7 @@ class SignalSettings(Settings):
         kinds: list[str] = [chart.kind for chart in charts]
         twice = sorted({kind for kind in kinds if kinds.count(kind) > 1})
         if twice:
-            raise ValueError(f"found {twice[0]!r} twice; each may stand once")
+            raise ValueError(f"found {twice[0]!r} twice; list each once")
         return charts
 
     @model_validator(mode="after")
@@ -130,7 +130,7 @@ class SignalSettings(Settings):
         if self.metric.startswith("triton_spc_"):
             raise ValueError(
                 f"found metric {self.metric!r}; want a gauge, counter or histogram of "
-                "METRICS.md that is not of process control itself"
+                "METRICS.md other than triton_spc_…"
             )
         spec = judged_metric(
             self.metric,
@@ -139,7 +139,7 @@ class SignalSettings(Settings):
         )
         if self.part and spec.kind != "counter":
             raise ValueError(
-                f"found part with the {spec.kind} {self.metric}; it goes with counters"
+                f"found part with the {spec.kind} {self.metric}; part needs a counter"
             )
         return self
 
@@ -162,9 +162,7 @@ class SpcSettings(CollectorSettings):
         names = [signal.name for signal in self.signals]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(
-                f"found two signals called {twice[0]!r}; each may stand once"
-            )
+            raise ValueError(f"found two signals named {twice[0]!r}; want unique names")
         return self
 
     def build(self, access: Access) -> SpcCollector:

@@ -32,7 +32,7 @@ REFUSALS: Final = (
 
 
 class BackendMetrics:
-    """Exposes each page as it is read, and counts what was refused of all."""
+    """Exposes each page when it is read, and counts refused lines of all pages."""
 
     def __init__(self) -> None:
         self._refused: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))

@@ -36,7 +36,7 @@ def _ending(calls: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
         graphlib.TopologicalSorter(calls).prepare()
     except graphlib.CycleError as error:
         circle = " calls ".join(reversed(error.args[1]))
-        raise ValueError(f"{circle}: such a request would never end") from None
+        raise ValueError(f"{circle}: calls must not form a circle") from None
     return calls
 
 

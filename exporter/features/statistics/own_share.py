@@ -38,8 +38,8 @@ class OwnShare:
     ) -> int:
         """Return production's part of `rise`, given our finished requests and those in flight.
 
-        As many as are in flight are held back until the next look decides. Of
-        `possible`, as many as there are rises left are taken for ours.
+        As many requests as are in flight are held back until the next read. Of
+        `possible`, as many as the remaining increase are attributed to us.
         """
         self._doubtful.append(unresolved - self._unresolved_before)
         self._unresolved_before = unresolved
@@ -70,7 +70,8 @@ class OwnShare:
     def undecided(self) -> bool:
         """True while the next read may add to production's part of the increase so far.
 
-        Part of it is held back, or stands for requests of ours that are not booked yet.
+        Part of it is held back, or belongs to own requests that Triton has not counted
+        yet.
         """
         return self._held > 0 or self.missing > 0
 

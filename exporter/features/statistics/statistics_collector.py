@@ -80,7 +80,7 @@ class StatisticsSettings(CollectorSettings):
 
 
 class _AnotherServerError(errors.UnavailableError):
-    """The server's name stands for another server than at the last read."""
+    """The server's name resolves to another server than at the last read."""
 
 
 class StatisticsCollector:
@@ -219,13 +219,13 @@ class StatisticsCollector:
             known.production.totals.unattributed += max(0, gap)
 
     def _check_name(self) -> None:
-        """Begin anew if the server's name stands for another one than at the last base.
+        """Start over if the server's name resolves to another server than before.
 
-        What that one has counted so far is not production of the time in which it was
-        watched.
+        Requests that the new server has already counted are not production of the
+        observed time.
 
         Raises:
-            _AnotherServerError: it does; either of the two may have answered just now.
+            _AnotherServerError: it does; either of the two may have given the last answer.
         """
         grpc = self._access.grpc
         grpc.follow()
@@ -245,14 +245,16 @@ class StatisticsCollector:
             "another_server", target=grpc.address, addresses=sorted(grpc.host.known)
         )
         raise _AnotherServerError(
-            f"{grpc.address} is another server now; the next read is the base of its counts"
+            f"{grpc.address} is now a different server; its counts start with the "
+            "next read"
         )
 
     def _note_gone(self, own: dict[ModelKey, OwnCounts]) -> None:
-        """Keep our requests that a server had counted before it became unreachable.
+        """Keep the own requests that a server had counted before it became unreachable.
 
-        The first such look says what was done: at a later one others may have been
-        answered by its successor. What failed until the last one, it did not book.
+        The first failed read determines them: later requests may have been answered by
+        the next server. The server did not count requests that failed before the last
+        read.
         """
         self._generated.server_gone(own)
         for key, now in own.items():
@@ -371,15 +373,16 @@ _DOUBTFUL_SECONDS: Final = 600.0
 def _same(
     before: ServerProcess | None, after: ServerProcess | None
 ) -> ServerProcess | None:
-    """The server that was there all the time, if it is known.
+    """Return the server that answered all reads, if it is known.
 
     Raises:
-        UnavailableError: another one came meanwhile: nobody knows which one answered.
+        UnavailableError: the server was replaced meanwhile, so it is unknown which one answered.
     """
     if before is None or after is None:
         return None
     if before != after:
         raise errors.UnavailableError(
-            "another server came up while the statistics were read; the next read counts"
+            "the server was replaced while its statistics were read; the next read is "
+            "used"
         )
     return before

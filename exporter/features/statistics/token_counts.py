@@ -156,14 +156,14 @@ class TokenCounts:
             total.is_another = True
 
     def total(self, direction: Direction) -> float | None:
-        """Return the tokens of all sources; None where there is none."""
+        """Return the tokens of all sources, or None without a source."""
         found = [n for (d, _), n in self._others.items() if d == direction]
         if direction in self._backend:
             found.append(self._backend[direction].total)
         return sum(found) if found else None
 
     def samples(self, key: ModelKey) -> Iterator[Sample]:
-        """Yield each source's total, and the own requests that nobody can take out."""
+        """Yield each source's total, and the own requests whose tokens cannot be subtracted."""
         for direction, backend in self._backend.items():
             labels = (*key, direction, "backend")
             yield Sample(catalogue.TOKENS, backend.total, labels)
@@ -194,7 +194,7 @@ class TokenCounts:
         return True
 
     def _mean_responses(self, traced: TracedResponses | None) -> float | None:
-        """Return the mean of the latest traces; as before, where there are none."""
+        """Return the mean of the latest traces, or the previous mean without any."""
         if traced is None:
             return None
         first = self._traced[0]

@@ -1,8 +1,8 @@
 """Requests that Triton counted between the end of one tritonwatch process and the next.
 
-Triton's counters go on while nobody reads them. Kept in a file, the latest reading says how
-much they rose until the first reading of the next process. The last requests of the process
-that ended are in it too: whose it is, nobody can tell.
+Triton continues to count while the sidecar is down. The latest reading is kept in a
+file, so the increase until the first reading of the next process is known. It includes
+the last requests of the process that ended, so it cannot be attributed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ class UnwatchedGap:
     ) -> int:
         """Return how many requests to a model the previous process did not see.
 
-        `addresses` are those of the server's name; none if it has no name. 0 where there is
-        no earlier reading, or the server was restarted since or is another, as far as
-        that shows.
+        `addresses` are those of the server's name; none if it has no name. 0 without an
+        earlier reading, or if the server is known to have been restarted or replaced.
         """
         before = self._before.pop(key, None)
         is_another = None not in (server, self._server) and server != self._server
@@ -102,7 +101,7 @@ class UnwatchedGap:
             self._server, self._before = _checked(content)
             self._addresses = addresses
         except (KeyError, TypeError, ValueError):
-            state_file.set_aside(self._path, "it is no state of the statistics")
+            state_file.set_aside(self._path, "not a state of the statistics")
 
 
 def _checked(

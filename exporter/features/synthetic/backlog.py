@@ -41,10 +41,9 @@ class Backlog:
         )
 
     def waited(self) -> None:
-        """Record a request of ours that timed out in a queue: send the next ones less often.
+        """Record an own request that timed out in a queue; send the next ones less often.
 
-        Triton keeps a request that its client gave up on until a slot is free; they would
-        pile up.
+        Triton keeps abandoned requests until a slot is free, so they would accumulate.
         """
         self._skips = min(max(1, 2 * self._skips), _MOST_SKIPPED)
         self._skips_left = self._skips

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Pace(NamedTuple):
-    """Longest times to a stream's first response, and between two; None is no limit."""
+    """Longest times to a stream's first response and between two responses; None: no limit."""
 
     first_seconds: float | None
     gap_seconds: float | None

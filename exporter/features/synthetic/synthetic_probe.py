@@ -146,8 +146,8 @@ class SyntheticProbe:
             log.warning(
                 "model_not_probed_over_http",
                 model=spec.name,
-                reason="Triton does not decode escapes in a path, so this name cannot be "
-                "asked for over HTTP; it is probed over gRPC only",
+                reason="Triton does not decode escapes in a path, so this model "
+                "cannot be requested over HTTP; it is probed over gRPC only",
             )
         return False
 
@@ -241,7 +241,7 @@ class SyntheticProbe:
         return backlog.moves(watched, now)
 
     def _unproven(self, watched: Watched, before: Reading | None) -> str:
-        """Return why an answer is no proof behind a cache; "" if it is one."""
+        """Return why an answer does not prove that the model behind a cache ran; "" if it does."""
         detail = "Triton's statistics cannot be read"
         try:
             if before is not None:

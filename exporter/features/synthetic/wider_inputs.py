@@ -1,4 +1,4 @@
-"""Models that are asked with larger inputs, since a response cache answered smaller ones."""
+"""Models that get larger inputs because a response cache answered smaller ones."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """OTLP trace bodies, JSON and protobuf, to the spans that Triton makes of a request.
 
-Only what Triton's spans carry is looked at; spans of others are counted and passed by.
-JSON as Triton 2.51 sends it and as the OTLP specification writes it: numbers may be
-strings, ids are hexadecimal. Wrong types never pass: the whole body is refused, since a
-sender that breaks the format once cannot be trusted with the rest.
+Only the contents of Triton's spans are read; other spans are counted and skipped. JSON
+as Triton 2.51 sends it and as the OTLP specification writes it: numbers may be strings,
+ids are hexadecimal. Wrong types never pass: the whole body is refused, since a sender
+that breaks the format once cannot be trusted with the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def from_json(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
     """The spans of an OTLP/HTTP JSON body; bodies have at most `most_bytes`.
 
     Raises:
-        TraceBodyError: it is no JSON, nested too deeply, or not what OTLP says.
+        TraceBodyError: it is not JSON, is nested too deeply, or is not OTLP.
     """
     try:
         document = foreign_json.parse(body, most_bytes)
@@ -70,7 +70,7 @@ def from_json(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
         raise TraceBodyError(f"cannot read the JSON: {error}") from None
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise TraceBodyError(
-            f"found JSON that is no OTLP trace: {_short(error)}"
+            f"found JSON that is not an OTLP trace: {_short(error)}"
         ) from None
     return found
 
@@ -79,7 +79,7 @@ def from_protobuf(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
     """The spans of an OTLP/HTTP protobuf body; bodies have at most `most_bytes`.
 
     Raises:
-        TraceBodyError: it is no ExportTraceServiceRequest.
+        TraceBodyError: it is not an ExportTraceServiceRequest.
     """
     # The wire format's own messages, nothing of the SDK; Triton itself sends JSON.
     from opentelemetry.proto.trace.v1.trace_pb2 import (  # noqa: PLC0415, TID251
@@ -91,10 +91,10 @@ def from_protobuf(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
         for span in _serialised_spans(memoryview(body), most_bytes):
             _read_message(Message.FromString(bytes(span)), found)
     except (DecodeError, WireError) as error:
-        raise TraceBodyError(f"found no OTLP protobuf: {_short(error)}") from None
+        raise TraceBodyError(f"not an OTLP protobuf message: {_short(error)}") from None
     except (OverflowError, TypeError, ValueError) as error:
         raise TraceBodyError(
-            f"found protobuf that is no OTLP trace: {_short(error)}"
+            f"found protobuf that is not an OTLP trace: {_short(error)}"
         ) from None
     return found
 
@@ -156,7 +156,7 @@ def _keep(
     trace_id, span_id, parent_id = ids
     for text in ids:
         if not isinstance(text, str) or len(text) > _MAX_ID_CHARS:
-            raise ValueError("an id is no string of at most 32 hexadecimal digits")
+            raise ValueError("an id is not a string of at most 32 hexadecimal digits")
     if name == _COMPUTE_SPAN and _MODEL not in attributes:
         found.spans.append(Span("compute", span_id, parent_id, _marks(events)))
     elif name == _NETWORK_SPAN and _MODEL not in attributes:
@@ -172,7 +172,7 @@ def _identity(trace_id: str, attributes: Mapping[str, Any]) -> Identity:
     model = attributes[_MODEL]
     request_id = attributes.get(_REQUEST_ID, "")
     if not isinstance(model, str) or not isinstance(request_id, str):
-        raise TypeError("a model's name or a request's id is no string")
+        raise TypeError("a model name or request id is not a string")
     version = str(attributes.get(_VERSION, 1))
     if len(version) > _MAX_VERSION_DIGITS:
         raise ValueError("a version has too many digits")

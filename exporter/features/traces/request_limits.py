@@ -40,8 +40,8 @@ class RequestLimits(Settings):
         )
         if limits == (None, None, None):
             raise ValueError(
-                "found no limit; give first_response_seconds, mean_gap_seconds,"
-                " total_seconds, or several"
+                "found no limit; set at least one of first_response_seconds, "
+                "mean_gap_seconds and total_seconds"
             )
         return self
 

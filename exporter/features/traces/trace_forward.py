@@ -1,7 +1,7 @@
-"""Sends the trace bodies that came on to a real collector, when it can take them.
+"""Forwards received trace bodies to an OpenTelemetry collector.
 
-The collector may be slow or away: what does not fit into the queue is dropped and
-counted, nothing waits, nothing is tried twice.
+If the collector is slow or down, bodies that do not fit into the queue are dropped and
+counted; nothing waits, and nothing is sent twice.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ SOURCE: Final = "otlp"
 PATH: Final = "/v1/traces"
 _ANSWER_SECONDS: Final = 8.0
 """An exporter sends from a thread that no request waits for, and by OpenTelemetry's
-default gives up after 10 s: it is told what its body was, not just that it came."""
+default gives up after 10 s: so it can wait for the verdict on its body."""
 _WARN_SECONDS: Final = 60.0
 """Time between two warnings of bodies that are too large."""
 _ACCEPTED: Final = {
@@ -77,7 +77,7 @@ class TraceReceiver:
         )
 
     def answer(self, request: TapRequest) -> TapAnswer:
-        """Count the traces of one body; a body that is none gets a 400."""
+        """Count the traces of one body; an invalid body gets status 400."""
         read = _READERS.get(request.media_type)
         if read is None:
             return refusal(

@@ -132,6 +132,6 @@ class TracesCollector:
             self._sink.count(FILE, "malformed", parsed.malformed)
 
     def close(self) -> None:
-        """Stop what runs beside the collector."""
+        """Stop the collector's background work."""
         if self._forwarder is not None:
             self._forwarder.close()

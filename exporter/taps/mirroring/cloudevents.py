@@ -1,7 +1,8 @@
 """KServe's payload logger: inference requests and responses as CloudEvents over HTTP.
 
-KServe sends binary mode: the event's attributes are headers, the body is what the client
-or the server sent. Structured mode, in which the body is the event, is taken as well.
+KServe sends binary mode: the event's attributes are headers, the body is what the
+client or the server sent. Structured mode, in which the body is the event, is accepted
+as well.
 
 The logger knows the InferenceService but not the model, loses what the original headers
 said of the body, and labels a response with the content type of its request. So the
@@ -111,7 +112,7 @@ class EventSink:
         return None if outcome is None else PASSED_OVER[outcome]
 
     def answer(self, request: TapRequest) -> TapAnswer:
-        """Read one event and hand it on; a body that is none gets a 400."""
+        """Read one event and publish it; an invalid body gets status 400."""
         try:
             if "ce-type" in request.headers:
                 event = _from_headers(request)
@@ -171,7 +172,7 @@ def _from_body(request: TapRequest, most_bytes: int) -> _Event:
     """The event of structured mode."""
     if request.media_type == BATCHED:
         raise MirrorUnsupportedError(
-            "batches of events are not read; want one a request"
+            "batches of events are not supported; want one event per request"
         )
     if request.media_type != STRUCTURED:
         raise MirrorBodyError(
@@ -194,7 +195,7 @@ def _from_body(request: TapRequest, most_bytes: int) -> _Event:
 def _attribute(event: dict[str, Any], name: str) -> str:
     value = event.get(name, "")
     if not isinstance(value, str) or len(value) > mirrored_body.MAX_NAME_CHARACTERS:
-        raise MirrorBodyError(f"the event's {name!r} is no text, or too long")
+        raise MirrorBodyError(f"the event's {name!r} is not a string, or too long")
     return value
 
 
@@ -204,7 +205,9 @@ def _data(event: dict[str, Any]) -> bytes:
         try:
             return base64.b64decode(encoded, validate=True)
         except (ValueError, binascii.Error) as error:
-            raise MirrorBodyError(f"the event's data_base64 is none: {error}") from None
+            raise MirrorBodyError(
+                f"the event's data_base64 is not valid base64: {error}"
+            ) from None
     data = event.get("data")
     if isinstance(data, str):
         return data.encode("utf-8", "replace")
@@ -237,9 +240,9 @@ def _inflated(data: bytes, limit: int) -> bytes:
     try:
         inflated = inflate.decompress(data, limit + 1)
     except zlib.error as error:
-        raise MirrorBodyError(f"the event's data is no gzip: {error}") from None
+        raise MirrorBodyError(f"the event's data is not valid gzip: {error}") from None
     if len(inflated) > limit or not inflate.eof:
         raise MirrorBodyError(
-            f"the event's data is no whole gzip of at most {limit} bytes"
+            f"the event's data is not complete gzip of at most {limit} bytes"
         )
     return inflated

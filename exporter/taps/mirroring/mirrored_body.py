@@ -56,11 +56,11 @@ def read(
     end = len(body) if json_bytes is None else json_bytes
     if not 0 <= end <= len(body):
         raise MirrorBodyError(
-            f"the JSON has {end} bytes by its header; the body has {len(body)}"
+            f"the header declares {end} bytes of JSON; the body has {len(body)}"
         )
     if end == 0 and body:
         raise MirrorUnsupportedError(
-            "a raw binary request does not say what its tensor is; want JSON before it"
+            "a raw binary request does not describe its tensor; want JSON before it"
         )
     found = document(body[:end], most_bytes)
     failed = (
@@ -93,7 +93,7 @@ def scalars(parameters: Any) -> Parameters:
 
 
 def document(text: bytes, most_bytes: int) -> dict[str, Any]:
-    """The JSON object that `text` is; bodies have at most `most_bytes`.
+    """Return the JSON object in `text`; bodies have at most `most_bytes`.
 
     Raises:
         MirrorBodyError: it is none.
@@ -112,13 +112,15 @@ def document(text: bytes, most_bytes: int) -> dict[str, Any]:
 def _text(holder: dict[str, Any], key: str) -> str:
     value = holder.get(key, "")
     if not isinstance(value, str):
-        raise MirrorBodyError(f"found {type(value).__name__} for {key!r}; want a text")
+        raise MirrorBodyError(
+            f"found {type(value).__name__} for {key!r}; want a string"
+        )
     if len(value) > MAX_NAME_CHARACTERS:
         raise MirrorBodyError(
-            f"{key!r} has {len(value)} characters; at most {MAX_NAME_CHARACTERS} are read"
+            f"{key!r} has {len(value)} characters; the maximum is {MAX_NAME_CHARACTERS}"
         )
     if not value.isascii() and not value.isprintable():
-        raise MirrorBodyError(f"{key!r} holds characters that cannot be shown")
+        raise MirrorBodyError(f"{key!r} contains unprintable characters")
     return value
 
 
@@ -131,7 +133,7 @@ def _tensors(
         raise MirrorBodyError(f"found no {key!r}; want an array of tensors")
     if len(entries) > MAX_TENSORS:
         raise MirrorBodyError(
-            f"found {len(entries)} {key}; at most {MAX_TENSORS} are read"
+            f"found {len(entries)} {key}; the maximum is {MAX_TENSORS}"
         )
     tensors: dict[str, Array] = {}
     position = 0
@@ -149,8 +151,8 @@ def _tensors(
             continue
         if size > len(binary) - position:
             raise MirrorBodyError(
-                f"tensor {name!r} has {size} bytes by its size; "
-                f"{len(binary) - position} are left"
+                f"tensor {name!r} declares {size} bytes; {len(binary) - position} are "
+                "left"
             )
         data = bytes(binary[position : position + size])
         position += size
@@ -158,7 +160,9 @@ def _tensors(
             OutputTensor(name, _text(entry, "datatype"), _shape(name, entry), data)
         )
     if position != len(binary):
-        raise MirrorBodyError(f"{len(binary) - position} bytes belong to no tensor")
+        raise MirrorBodyError(
+            f"{len(binary) - position} bytes remain after the last tensor"
+        )
     return tensors
 
 
@@ -177,14 +181,18 @@ def filled(tensor: OutputTensor) -> Array:
 def _binary_size(name: str, entry: dict[str, Any]) -> int | None:
     parameters = entry.get("parameters") or {}
     if not isinstance(parameters, dict):
-        raise MirrorBodyError(f"the parameters of tensor {name!r} are no object")
+        raise MirrorBodyError(f"the parameters of tensor {name!r} are not an object")
     if "shared_memory_region" in parameters:
-        raise MirrorUnsupportedError(f"tensor {name!r} lies in shared memory")
+        raise MirrorUnsupportedError(
+            f"tensor {name!r} is in shared memory, which is not supported"
+        )
     size = parameters.get("binary_data_size")
     if size is None:
         return None
     if type(size) is not int or size < 0:
-        raise MirrorBodyError(f"the binary_data_size of tensor {name!r} is no size")
+        raise MirrorBodyError(
+            f"the binary_data_size of tensor {name!r} is not a valid size"
+        )
     if "data" in entry:
         raise MirrorBodyError(f"tensor {name!r} has both data and binary_data_size")
     return size
@@ -197,8 +205,8 @@ def _shape(name: str, entry: dict[str, Any]) -> tuple[int, ...]:
             f"tensor {name!r} has no shape; want at most {MAX_RANK} sizes"
         )
     if any(type(size) is not int or not 0 <= size <= 2**63 - 1 for size in shape):
-        raise MirrorBodyError(f"the shape of tensor {name!r} holds what is no size")
+        raise MirrorBodyError(f"the shape of tensor {name!r} contains an invalid size")
     # The product of a shape that no body can fill may have hundreds of digits.
     if math.prod(shape) > 2**63 - 1:
-        raise MirrorBodyError(f"no tensor is as large as the shape of {name!r}")
+        raise MirrorBodyError(f"the shape of {name!r} is too large")
     return tuple(shape)

@@ -66,7 +66,7 @@ class InferSink:
         return None if outcome is None else PASSED_OVER[outcome]
 
     def answer(self, request: TapRequest) -> TapAnswer:
-        """Read one request and hand it on; a body that is none gets a 400."""
+        """Read one request and publish it; an invalid body gets status 400."""
         match = PATTERN.fullmatch(request.path)
         if match is None:
             return refusal("malformed", HTTPStatus.BAD_REQUEST, "no model is named")
@@ -85,7 +85,7 @@ def json_bytes(request: TapRequest) -> int | None:
     """Return the value of Inference-Header-Content-Length, None without that header.
 
     Raises:
-        MirrorBodyError: it is no length.
+        MirrorBodyError: it is not a length.
     """
     length = request.headers.get("inference-header-content-length")
     if length is None:

@@ -47,7 +47,7 @@ def model_of(message: bytes) -> str:
     """The `model_name` of a serialised ModelInferRequest.
 
     Raises:
-        MirrorBodyError: it is no such message, or the name does not come early.
+        MirrorBodyError: it is not such a message, or the name does not come early.
     """
     try:
         for name in contents(memoryview(message)[:_NAME_WITHIN_BYTES], _MODEL_NAME):
@@ -67,7 +67,7 @@ def read(message: bytes) -> Inference:
     try:
         request.ParseFromString(message)
     except DecodeError:
-        raise MirrorBodyError("the message is no ModelInferRequest") from None
+        raise MirrorBodyError("the message is not a ModelInferRequest") from None
     if not 0 < len(request.inputs) <= MAX_TENSORS:
         raise MirrorBodyError(
             f"found {len(request.inputs)} inputs; want 1 to {MAX_TENSORS}"
@@ -92,7 +92,7 @@ def _name(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise MirrorBodyError("the model's name is no UTF-8") from None
+        raise MirrorBodyError("the model's name is not valid UTF-8") from None
 
 
 def _tensors(request: Any) -> dict[str, Array]:
@@ -107,13 +107,13 @@ def _tensors(request: Any) -> dict[str, Array]:
         if len(name) > MAX_NAME_CHARACTERS or not (
             name.isascii() or name.isprintable()
         ):
-            raise MirrorBodyError(
-                "the name of a tensor is too long, or not to be shown"
-            )
+            raise MirrorBodyError("the name of a tensor is too long or unprintable")
         if name in tensors:
             raise MirrorBodyError(f"found tensor {name!r} twice")
         if "shared_memory_region" in entry.parameters:
-            raise MirrorUnsupportedError(f"tensor {name!r} lies in shared memory")
+            raise MirrorUnsupportedError(
+                f"tensor {name!r} is in shared memory, which is not supported"
+            )
         shape = tuple(entry.shape[: MAX_RANK + 1])
         if raw:
             tensors[name] = filled(
@@ -139,7 +139,7 @@ def _typed(entry: Any, shape: tuple[int, ...]) -> Array:
         array = np.array(values)
     if len(shape) > MAX_RANK or any(size < 0 for size in shape):
         raise MirrorBodyError(
-            f"tensor {entry.name!r} has the shape {shown_shape(shape)}, which none has"
+            f"tensor {entry.name!r} has the impossible shape {shown_shape(shape)}"
         )
     return _as_declared(entry, array, shape)
 
@@ -155,7 +155,7 @@ def _as_declared(entry: Any, array: Array, shape: tuple[int, ...]) -> Array:
         ) from None
     if dtype.kind in "iu" and not np.array_equal(declared.ravel(), array):
         raise MirrorBodyError(
-            f"tensor {entry.name!r} holds what is no {entry.datatype}"
+            f"tensor {entry.name!r} contains values that are not {entry.datatype}"
         )
     return declared
 

@@ -40,7 +40,9 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> Ar
     wanted = _WANTED.get(datatype, _INTEGERS)
     if not kinds <= wanted:
         found = ", ".join(sorted(kind.__name__ for kind in kinds - wanted))
-        raise MirrorBodyError(f"tensor {name!r} holds {found}, which are no {datatype}")
+        raise MirrorBodyError(
+            f"tensor {name!r} contains {found}, which are not {datatype}"
+        )
     if len(elements) != math.prod(shape):
         raise MirrorBodyError(
             f"tensor {name!r} has {len(elements)} elements; its shape "
@@ -56,7 +58,7 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> Ar
                 array = np.array(elements, dtype=dtype)
         return array.reshape(shape)
     except (OverflowError, ValueError) as error:
-        raise MirrorBodyError(f"tensor {name!r} is no {datatype}: {error}") from None
+        raise MirrorBodyError(f"tensor {name!r} is not {datatype}: {error}") from None
 
 
 def _flat(name: str, data: list[Any]) -> tuple[list[Any], set[type]]:
@@ -70,4 +72,4 @@ def _flat(name: str, data: list[Any]) -> tuple[list[Any], set[type]]:
         if len(kinds) > 1:
             raise MirrorBodyError(f"tensor {name!r} mixes lists with elements")
         data = list(chain.from_iterable(data))
-    raise MirrorBodyError(f"tensor {name!r} is nested deeper than {MAX_RANK} lists")
+    raise MirrorBodyError(f"tensor {name!r} is nested in more than {MAX_RANK} lists")

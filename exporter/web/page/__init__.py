@@ -1,4 +1,4 @@
-"""The status page: one document without a foreign part, and the policy that holds it."""
+"""The status page: one self-contained document and its content security policy."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class UnloadModel(Fault):
         try:
             ready = _state(record) == model_control.READY
         except ControlError as error:
-            return [f"the server does not say what is loaded: {error}"]
+            return [f"the server does not list its loaded models: {error}"]
         return [f"model {record['model']!r} is ready"] if ready else []
 
     @classmethod
@@ -73,7 +73,7 @@ class UnloadModel(Fault):
                 if state != model_control.READY:
                     return [f"model {record['model']!r} is {state or 'not loaded'}"]
         except ControlError as error:
-            return [f"the server does not say what is loaded: {error}"]
+            return [f"the server does not list its loaded models: {error}"]
         return []
 
 

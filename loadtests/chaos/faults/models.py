@@ -99,7 +99,7 @@ class WrappedModel(Fault):
     def revert(cls, record: dict[str, Any]) -> None:
         """Restore the model's own file and load it, unless there is no server.
 
-        Users get right answers at once, from the wrapper; a load takes its time.
+        Users get correct answers at once, from the wrapper; a load takes its time.
         """
         place = Path(record["place"])
         if record["before"] is not None:
@@ -232,19 +232,20 @@ def _place(site: Site, model: str) -> Path:
     )
     if not versions:
         raise FaultRefusedError(
-            f"model {model!r} in {folder} has no {_MODEL}", "take a Python model"
+            f"model {model!r} in {folder} has no {_MODEL}", "use a Python model"
         )
     place = versions[-1][1]
     if _prepared(place):
         return place
     if (place / _ORIGINAL).exists():
         raise FaultRefusedError(
-            f"{place / _ORIGINAL} exists, and the model's own file would go there",
+            f"{place / _ORIGINAL} already exists, and the model's file would be "
+            "moved there",
             "undo the fault that left it, or rename it",
         )
     if not WRAPPER.is_file():
         raise FaultRefusedError(
-            f"found no {WRAPPER}", "run from a checkout, or take kill_stub"
+            f"found no {WRAPPER}", "run from a checkout, or use kill_stub"
         )
     needs.controlled(site, model)
     return place
@@ -264,8 +265,8 @@ def _restore(place: Path, digest: str) -> None:
         return
     if _digest(original) != digest:
         raise FaultFailedError(
-            f"{original} was changed since the fault began; put the right one in place "
-            f"of {model} by hand, and load the model"
+            f"{original} was changed after the fault began; replace {model} with the "
+            "correct file by hand and load the model"
         )
     # Renaming a file to another name of itself would leave both.
     if model.exists() and model.samefile(original):

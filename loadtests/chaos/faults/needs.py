@@ -25,7 +25,7 @@ def server_of(site: Site) -> ProcessRef:
     if server is None:
         raise FaultRefusedError(
             f"{site.name} has no server process on this host",
-            "start it, or take a fault of the network",
+            "start it, or use a network fault",
         )
     return signalled(server, "tritonserver")
 
@@ -41,7 +41,7 @@ def stubs_of(site: Site, model: str) -> list[ProcessRef]:
     if not found:
         raise FaultRefusedError(
             f"{site.name} has no Python backend process of model {model!r} on this host",
-            "take a model of the Python backend that is loaded, or the whole server",
+            "use a loaded model of the Python backend, or the whole server",
         )
     return [signalled(stub, "the backend process") for stub in found]
 
@@ -56,7 +56,7 @@ def sidecar_of(site: Site) -> ProcessRef:
     if sidecar is None:
         raise FaultRefusedError(
             f"{site.name} has no sidecar process on this host",
-            "let the experiment's target start one: `sidecar` of its settings",
+            "let the experiment's target start one (setting `sidecar`)",
         )
     return signalled(sidecar, "the sidecar")
 
@@ -75,8 +75,8 @@ def signalled(process: ProcessRef, what: str) -> ProcessRef:
         ) from None
     except PermissionError:
         raise FaultRefusedError(
-            f"{what} ({process.pid}) is another user's",
-            "run as that user or as root, or take a fault of the network",
+            f"{what} ({process.pid}) belongs to another user",
+            "run as that user or as root, or use a network fault",
         ) from None
     return process
 
@@ -90,7 +90,7 @@ def model_folder(site: Site, model: str) -> Path:
     if site.repository is None:
         raise FaultRefusedError(
             f"{site.name} has no model repository on this host",
-            "give its target one that may be changed, or take kill_stub",
+            "give its target a repository that may be changed, or use kill_stub",
         )
     folder = site.repository / model
     try:
@@ -123,7 +123,7 @@ def loaded(site: Site, model: str) -> None:
         states = model_control.states(site.http)
     except model_control.ControlError as error:
         raise FaultRefusedError(
-            f"{site.name} does not say which models it has: {error}",
+            f"{site.name} does not list its models: {error}",
             "start the server",
         ) from None
     if states.get(model) != model_control.READY:
@@ -142,6 +142,6 @@ def controlled(site: Site, model: str) -> None:
     loaded(site, model)
     if not model_control.allowed(site.http):
         raise FaultRefusedError(
-            f"{site.name} does not let models be loaded and unloaded",
+            f"{site.name} does not allow models to be loaded and unloaded",
             "start it with --model-control-mode=explicit and --load-model",
         )

@@ -38,7 +38,7 @@ class NetworkFault(Fault):
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the proxy's socket, and what to set there."""
-        reason = "no fault proxy stands before the server"
+        reason = "there is no fault proxy in front of the server"
         if site.proxy is not None:
             try:
                 ask(site.proxy.control, {"do": "state"})
@@ -52,8 +52,8 @@ class NetworkFault(Fault):
                     "protocols": list(dict.fromkeys(self.protocols)),
                 }
         raise FaultRefusedError(
-            f"the network of {site.name} cannot be made bad: {reason}",
-            "put the fault proxy before it: `target: {proxy: true}`",
+            f"network faults cannot be injected for {site.name}: {reason}",
+            "put the fault proxy in front of it: `target: {proxy: true}`",
         )
 
     def inject(self, record: dict[str, Any]) -> None:
@@ -169,8 +169,8 @@ class Partition(NetworkFault):
 
     kind: Literal["partition"] = "partition"
     directions: Directions = Field(default="both")
-    """Towards the server (`requests`), back (`answers`: the work is done, but its answer is
-    lost), or both.
+    """Towards the server (`requests`), back (`answers`: the work is done, but its
+    answer is lost), or both.
     """
 
     def effect(self) -> Effect:

@@ -74,24 +74,22 @@ class PeerFault(Fault):
     def _found(self, site: Site) -> tuple[str, ProcessRef]:
         address = self.address or site.peers.get(self.peer)
         if address is None:
-            raise FaultRefusedError(
-                f"{site.name} has no {self.peer}", "say where it is: `address`"
-            )
+            raise FaultRefusedError(f"{site.name} has no {self.peer}", "set `address`")
         process = listener(address)
         if process is not None and process.pid == os.getpid():
             raise FaultRefusedError(
-                f"what listens at {address} is this program itself",
+                f"the process that listens at {address} is this program itself",
                 "start the experiment from another process",
             )
         if process is not None:
             return address, signalled(process, f"what listens at {address}")
         if _listens(address):
             raise FaultRefusedError(
-                f"what listens at {address} is not to be seen from here",
-                "run as its user or as root, on its host",
+                f"the process that listens at {address} is not visible",
+                "run as its user or as root, on the same host",
             )
         raise FaultRefusedError(
-            f"nobody listens at {address}", f"start the {self.peer} first"
+            f"nothing listens at {address}", f"start the {self.peer} first"
         )
 
 

@@ -44,7 +44,7 @@ def _kill(processes: Sequence[ProcessRef]) -> None:
         process.send(signal.SIGKILL)
     for process in processes:
         if not process.kill(_END_SECONDS):
-            raise FaultFailedError(f"process {process.pid} does not end after SIGKILL")
+            raise FaultFailedError(f"process {process.pid} did not end after SIGKILL")
 
 
 class _Kill(Fault):

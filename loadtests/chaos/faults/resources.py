@@ -89,8 +89,8 @@ class MemoryHog(SustainedFault):
     available_percent: float = Field(default=50.0, gt=0, le=MOST_PERCENT)
     """Share of the memory that is available on the host at the start."""
     most_mebibytes: int = Field(default=1024, ge=1, le=8192)
-    """Upper limit: taking a gibibyte may last seconds on a virtual machine, and releasing it
-    a fifth of a second.
+    """Upper limit: taking a gibibyte may last seconds on a virtual machine, and
+    releasing it a fifth of a second.
     """
 
     def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - whatever the site
@@ -148,6 +148,6 @@ def _available() -> int:
             if name == "MemAvailable":
                 return int(value.split()[0]) * 1024
     raise FaultRefusedError(
-        f"{_MEMINFO} does not say how much memory is available",
-        "mount /proc, or take cpu_hog",
+        f"{_MEMINFO} does not show how much memory is available",
+        "mount /proc, or use cpu_hog",
     )

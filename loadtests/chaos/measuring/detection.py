@@ -28,8 +28,8 @@ class DetectSettings(Settings):
     """A condition on the sidecar's metrics, like `triton_probe_success == 0`, or on
     `up`, which is whether the sidecar was scraped."""
     within_seconds: float = Field(default=10.0, gt=0, le=3600)
-    """Time within which it has to hold, once the fault is in effect: verified, or felt by a
-    user, whichever is earlier.
+    """Time within which it has to hold, once the fault is in effect: verified, or felt
+    by a user, whichever is earlier.
     """
     alert: str | None = Field(default=None)
     """An alert that has to fire."""
@@ -58,11 +58,11 @@ class Signal(Settings):
     shown_seconds: float | None
     """When the condition began to hold, or the alert fired."""
     last_seconds: float | None
-    """When the condition was last seen to hold, or when the alert stopped firing; null where
-    it still fires."""
+    """When the condition was last seen to hold, or when the alert stopped firing; null
+    where it still fires."""
     after_seconds: float | None = None
-    """Time that is held against the limit: of a metric since the fault was in effect, of an
-    alert since the injection."""
+    """Time that is held against the limit: of a metric since the fault was in effect,
+    of an alert since the injection."""
     within_seconds: float | None = None
     """The limit; null for alerts that fired and did not have to."""
     in_time: bool | None = None
@@ -109,7 +109,7 @@ def _metric(
     if not evidence.of_metric(UP):
         in_time, note = None, f"no sidecar was there to show {condition.text}"
     elif seen.before and after is None:
-        in_time, note = None, f"{condition.text} held before the fault already"
+        in_time, note = None, f"{condition.text} was already true before the fault"
     return Signal(
         name=condition.text,
         kind="metric",

@@ -259,8 +259,8 @@ def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
     delay = load.dispatch_delay.quantile(0.99)
     if delay is not None and delay > RESOLUTION_SECONDS:
         yield (
-            f"the sender's own p99 delay is {delay * 1e3:.3g} ms; durations are told "
-            f"to {RESOLUTION_SECONDS * 1e3:g} ms"
+            f"the sender's own p99 delay is {delay * 1e3:.3g} ms; durations are "
+            f"reported to {RESOLUTION_SECONDS * 1e3:g} ms"
         )
 
 

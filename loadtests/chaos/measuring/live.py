@@ -26,7 +26,7 @@ class LiveWindow:
     A request counts in a window if it ended within it, or waited all through it: a
     server that hangs is not available although nothing has failed yet. Requests that
     the sender itself never came to do not count.
-    `timeout_seconds` is the run's own: as long counts a request without a right answer.
+    `timeout_seconds` is the run's own: as long counts a request without a correct answer.
     """
 
     def __init__(self, timeout_seconds: float) -> None:

@@ -46,8 +46,8 @@ What = Literal[
 """`inject` and `revert` are the instants before the fault is touched, `injected` and
 `reverted` those when it is seen to be there and to be gone."""
 Status = Literal["completed", "failed", "aborted", "interrupted"]
-"""Statuses of Chaos Toolkit's journal. A steady state that does not hold before the method
-fails the experiment; one that does not hold later deviates, which is no status.
+"""Statuses of Chaos Toolkit's journal. A steady state that does not hold before the
+method fails the experiment; one that does not hold later deviates, which is no status.
 """
 UP: Final = "up"
 """Prometheus' `up`: whether the sidecar was scraped, which shows that it is down."""
@@ -268,7 +268,7 @@ class Record:
         self._is_full("metric")
 
     def _is_full(self, kind: str) -> None:
-        self.problem(f"more than {MAX_ROWS} {kind} rows; no more are kept")
+        self.problem(f"more than {MAX_ROWS} {kind} rows; the rest is dropped")
 
     def evidence(
         self,

@@ -1,7 +1,7 @@
 """Effect and recovery of a fault, from the times of users' requests.
 
 Every request is judged by what its user saw: late counts from when it was due, and one
-without a right answer is as late as its timeout. A window of time is good where all its
+without a correct answer is as late as its timeout. A window of time is good where all its
 requests were answered rightly and a high quantile of their latency kept the limit, bad
 where that was not so, and unknown where nothing was asked: never good.
 """
@@ -162,8 +162,8 @@ class _Course:
         """Return it with its state and time of recovery."""
         if measured.limit_seconds is None:
             found: dict[str, object] = {
-                "reason": f"fewer than {_LEAST_BASELINE} right answers before the "
-                "fault: there is no latency to compare with"
+                "reason": f"fewer than {_LEAST_BASELINE} correct answers before the "
+                "fault: no latency to compare with"
             }
         elif not self.found:
             found = self._ended_early(max(self._seen, 0.0))
@@ -210,7 +210,7 @@ class _Course:
 
     def _never_bad(self) -> dict[str, object]:
         if any(stretch.grade == UNKNOWN for stretch in self.found):
-            return {"reason": "too little was asked to tell"}
+            return {"reason": "too few requests to decide"}
         if self._seen < self.settings.hold_seconds - _ROUNDING_SECONDS:
             return self._ended_early(self._seen)
         return {
@@ -222,7 +222,7 @@ class _Course:
         """Return the values for good windows at the end that did not last long enough."""
         wanted = self.settings.hold_seconds
         if last.grade == UNKNOWN:
-            return {"reason": "too little was asked at the end to tell"}
+            return {"reason": "too few requests at the end to decide"}
         if last.grade == GOOD:
             seen = last.seconds + self.settings.window_seconds
             reason = f"good for the last {seen:.2f} s only; {wanted:g} s are wanted"

@@ -52,7 +52,9 @@ def answers_of(result: RunResult) -> Answers:
         PlanError: it was a closed loop, in which nobody asks while the server hangs.
     """
     if result.about.mode != "open":
-        raise PlanError("found a closed loop; recovery is told by an open one only")
+        raise PlanError(
+            "found a closed loop; recovery can be measured with an open loop only"
+        )
     requests = result.requests
     sent = np.isfinite(requests.sent) | (requests.outcome == Outcome.REJECTED)
     known = requests
@@ -78,7 +80,8 @@ class Outage(Settings):
     start_seconds: float
     """Due time of the first of them."""
     end_seconds: float
-    """Time of the next correct answer; without one, when the last request was given up."""
+    """Time of the next correct answer; without one, when the last request was given up.
+    """
     ended: bool
 
     @property
@@ -136,9 +139,10 @@ class Served(Settings):
     unsent: int
     """Requests never sent, due to the sender; not in any other count."""
     availability: float | None
-    """Share of right answers."""
+    """Share of correct answers."""
     p50: float | None
-    """Seconds since they were due; requests without a correct answer count as the timeout."""
+    """Seconds since they were due; requests without a correct answer count as the
+    timeout."""
     p95: float | None
     p99: float | None
 

@@ -1,1 +1,1 @@
-"""The fault proxy: a TCP proxy whose wire can be made bad."""
+"""The fault proxy: a TCP proxy that injects network faults."""

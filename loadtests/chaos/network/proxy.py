@@ -91,7 +91,7 @@ class Proxy:
 
     def _set(self, token: str, effect: Effect, protocols: tuple[str, ...]) -> None:
         if len(self._faults) >= MAX_FAULTS and token not in self._faults:
-            raise ValueError(f"found {MAX_FAULTS} faults already; clear one")
+            raise ValueError(f"{MAX_FAULTS} faults are active already; clear one")
         unknown = set(protocols) - set(self._wires)
         if unknown:
             raise ValueError(f"found protocols {unknown}; want {set(self._wires)}")

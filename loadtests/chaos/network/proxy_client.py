@@ -76,7 +76,7 @@ def ask(control: Path, command: dict[str, Any]) -> dict[str, Any]:
             answer: dict[str, Any] = json.loads(_line(connection))
         except (OSError, ValueError) as error:
             raise ProxyFailedError(
-                f"the fault proxy at {control} gave no answer: {error}"
+                f"the fault proxy at {control} did not answer: {error}"
             ) from None
     if "error" in answer:
         raise ProxyFailedError(f"the fault proxy at {control}: {answer['error']}")
@@ -129,8 +129,8 @@ def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]
         line = first_line(process, _START_SECONDS)
         if not line:
             raise LoadError(
-                f"the fault proxy did not start in {_START_SECONDS:g} s; "
-                "its standard error says why"
+                f"the fault proxy did not start within {_START_SECONDS:g} s; see its "
+                "standard error"
             )
         at = json.loads(line)
         yield FaultProxy(path, at["grpc"], at["http"], process.pid)

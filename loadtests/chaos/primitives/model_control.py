@@ -39,7 +39,7 @@ def _client(address: str) -> Iterator[HttpClient]:
         yield client
     except TritonError as error:
         if _no_connection(error):
-            raise NobodyThereError(f"nobody answers at {address}") from error
+            raise NobodyThereError(f"nothing answers at {address}") from error
         raise ControlError(str(error)) from error
     finally:
         client.close()
@@ -60,7 +60,7 @@ def states(address: str) -> dict[str, str]:
             if found.get(name) != READY:
                 found[name] = "" if state == "UNAVAILABLE" else state
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise ControlError(f"{address} answers, and is no Triton") from None
+        raise ControlError(f"{address} answers, but is not Triton") from None
     return found
 
 
@@ -142,7 +142,7 @@ def configuration(address: str, model: str) -> dict[str, Any]:
     try:
         found = dict(json.loads(body))
     except (ValueError, TypeError):
-        raise ControlError(f"{address} answers, and is no Triton") from None
+        raise ControlError(f"{address} answers, but is not Triton") from None
     return found
 
 
@@ -150,8 +150,8 @@ def _wait(address: str, model: str, wanted: str, deadline: float) -> None:
     while (found := states(address).get(model, "")) != wanted:
         if time.monotonic() > deadline:
             raise ControlError(
-                f"model {model!r} is {found or 'not loaded'}, not "
-                f"{wanted or 'unloaded'}, after all the time given to it"
+                f"timeout: model {model!r} is {found or 'not loaded'}, not "
+                f"{wanted or 'unloaded'}"
             )
         time.sleep(_POLL_SECONDS)
 

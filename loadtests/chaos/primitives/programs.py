@@ -70,7 +70,7 @@ def start(
     said = _said(process)
     if said != _READY:
         stop(token)
-        raise FaultFailedError(said.removeprefix(_FAILED) or f"{kind} said nothing")
+        raise FaultFailedError(said.removeprefix(_FAILED) or f"{kind} printed nothing")
 
 
 def _said(process: subprocess.Popen[str]) -> str:

@@ -53,7 +53,7 @@ def _users(found: Findings) -> Iterator[Block]:
 def _fault(fault: FaultFindings) -> Iterator[Block]:
     recovery = fault.recovery
     if recovery is None:
-        yield Paragraph("Nothing was asked.")
+        yield Paragraph("No requests were sent, so recovery is unknown.")
     else:
         state = recovery.state.replace("_", " ")
         yield Paragraph(f"{units.capital(state)}: {recovery.reason}.")

@@ -119,7 +119,7 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
     """
     if not is_journal(document):
         raise PlanError(
-            "is no journal of `tritonwatch chaos run`; want one with a block "
+            "is not a journal of `tritonwatch chaos run`; want one with a block "
             f'"tritonwatch": {{"format": "{FORMAT}"}}',
             source,
         )
@@ -127,7 +127,7 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
     block = json_file.validated(Block, document["tritonwatch"], source)
     experiment = document.get("experiment")
     if not isinstance(experiment, dict):
-        raise PlanError("is no whole journal: it holds no experiment", source)
+        raise PlanError("is an incomplete journal: it has no experiment", source)
     return Journal(
         tuple(
             one.model_copy(update={"experiment": experiment})

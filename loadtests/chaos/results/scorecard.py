@@ -54,8 +54,8 @@ class Row(Settings):
     """Remains of faults, over all repetitions."""
     reasons: tuple[str, ...]
     numbers: dict[str, float]
-    """Medians by name, over the repetitions in which a number is known; one that is unknown
-    in every repetition is left out."""
+    """Medians by name, over the repetitions in which a number is known; one that is
+    unknown in every repetition is left out."""
 
 
 class Scorecard(Settings):
@@ -77,7 +77,7 @@ def scorecard(found: Sequence[Journal]) -> Scorecard:
         PlanError: there is none.
     """
     if not found:
-        raise PlanError("found no journal; want those that `chaos run --json` wrote")
+        raise PlanError("found no journal; want files written by `chaos run --json`")
     rows = [_row(journal) for journal in found]
     versions: dict[str, set[str]] = {}
     for journal in found:
@@ -104,7 +104,7 @@ def journals(path: Path) -> list[Journal]:
     files = sorted(file for file in path.glob("*.json") if file.is_file())
     if len(files) > MAX_JOURNALS:
         raise PlanError(
-            f"found {len(files)} files; at most {MAX_JOURNALS} are read", str(path)
+            f"found {len(files)} files; the maximum is {MAX_JOURNALS}", str(path)
         )
     # Other results may lie beside them.
     found = [
@@ -115,7 +115,9 @@ def journals(path: Path) -> list[Journal]:
         )
     ]
     if not found:
-        raise PlanError("holds no journal; want those of `chaos run --json`", str(path))
+        raise PlanError(
+            "contains no journal; want files written by `chaos run --json`", str(path)
+        )
     return found
 
 

@@ -1,1 +1,1 @@
-"""One time through an experiment, and how many of them there are."""
+"""Execution of an experiment, once or repeatedly."""

@@ -73,7 +73,7 @@ class Load:
         if self._error is not None:
             raise self._error
         if self._origin is None:
-            raise LoadError(f"the load did not begin within {_START_SECONDS:g} s")
+            raise LoadError(f"the load did not start within {_START_SECONDS:g} s")
         return self
 
     def __exit__(

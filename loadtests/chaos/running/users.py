@@ -24,7 +24,8 @@ class LoadSettings(Settings):
     profile: dict[str, Any] = Field(
         default={"kind": "poisson", "requests_per_second": 50}
     )
-    """Schedule: a profile of `tritonwatch load list`. The experiment sets its duration."""
+    """Schedule: a profile of `tritonwatch load list`. The experiment sets its duration.
+    """
     protocol: Protocol = Field(default="grpc")
     """gRPC, or HTTP with binary tensors."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)
@@ -39,20 +40,20 @@ class LoadSettings(Settings):
         """The client's timeouts and retries in words: recovery depends on them as well."""
         told = f"the client waits {self.timeout_seconds:g} s for an answer"
         if self.protocol == "http":
-            return f"{told}, connects anew at once and asks once (HTTP)"
+            return f"{told}, reconnects at once and sends each request once (HTTP)"
         back = self.backoff
         return (
-            f"{told}, connects again after {back.first_seconds:g} s, then times "
-            f"{back.factor:g} up to {back.longest_seconds:g} s, and asks "
-            f"{back.attempts} times at most (gRPC)"
+            f"{told}, reconnects after {back.first_seconds:g} s, then times "
+            f"{back.factor:g} up to {back.longest_seconds:g} s, and tries each "
+            f"request at most {back.attempts} times (gRPC)"
         )
 
     @model_validator(mode="after")
     def _asks_again_over_grpc(self) -> LoadSettings:
         if self.protocol == "http" and self.backoff.attempts > 1:
             raise ValueError(
-                f"found backoff.attempts {self.backoff.attempts} over HTTP, where a "
-                "request is sent once; want gRPC, or 1"
+                f"found backoff.attempts {self.backoff.attempts} over HTTP, where "
+                "requests are not retried; use gRPC, or set 1"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""Targets: a settings model with `kind` each, and one line here."""
+"""Targets of experiments: each is a settings model with `kind`, and one line in the union."""
 
 from __future__ import annotations
 

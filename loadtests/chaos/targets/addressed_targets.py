@@ -106,8 +106,8 @@ class ProcessTarget(AddressedTarget):
     def absent(self) -> str:
         """The message where no server is found."""
         return (
-            f"found nobody that listens on {self.http} of this host, or it is "
-            "another user's; want the HTTP port of a running Triton"
+            f"no process listens on {self.http} of this host, or it belongs to "
+            "another user; want the HTTP port of a running Triton"
         )
 
 
@@ -167,8 +167,8 @@ class ContainerTarget(AddressedTarget):
         program = shutil.which(self.runtime)
         if program is None:
             raise LoadError(
-                f"found no program {self.runtime!r} to ask for {self.name}; install it, "
-                "or name another runtime, or take the target kind process"
+                f"found no program {self.runtime!r} to ask for {self.name}; install "
+                "it, set another runtime, or use the target kind process"
             )
         template = ("inspect", "--format", "{{.State.Pid}}")
         question = ("state",) if self._as_json else template

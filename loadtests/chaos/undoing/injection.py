@@ -131,6 +131,6 @@ def _verify(fault: Fault, entry: Entry) -> None:
             return
         if time.monotonic() > last:
             raise FaultFailedError(
-                f"{entry.kind} was injected and is not in effect: {'; '.join(missing)}"
+                f"{entry.kind} was injected but has no effect: {'; '.join(missing)}"
             )
         time.sleep(_LOOK_SECONDS)

@@ -200,7 +200,9 @@ def residue(entry: Entry) -> list[str]:
     thread.start()
     thread.join(_TRY_SECONDS)
     if thread.is_alive():
-        return [f"what is left could not be told within {_TRY_SECONDS:g} s"]
+        return [
+            f"the remaining effects could not be determined within {_TRY_SECONDS:g} s"
+        ]
     return found
 
 

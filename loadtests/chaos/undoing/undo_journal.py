@@ -92,8 +92,9 @@ class Journal:
             draft.unlink()
         except OSError as error:
             raise JournalError(
-                f"{path} cannot be made: {error.strerror}; nothing is broken without a "
-                "record of how to undo it: give another folder with --state"
+                f"{path} cannot be created: {error.strerror}; no fault is injected "
+                "without a record of how to undo it: choose another folder with "
+                "--state"
             ) from None
         journal = cls(path, descriptor, new_token())
         runner = ProcessRef.of(os.getpid())
@@ -160,7 +161,7 @@ def read(path: Path) -> Contents:
     announces had not begun.
 
     Raises:
-        JournalError: there is no such file, it is no journal, or not ours.
+        JournalError: no such file, it is no journal, or not ours.
     """
     with os.fdopen(_opened(path), "rb") as file:
         raw = file.read(MAX_BYTES)
@@ -171,7 +172,7 @@ def read(path: Path) -> Contents:
         try:
             _apply(json.loads(line), header, entries)
         except (ValueError, LookupError, TypeError):
-            problems.append(f"{path}, line {number}: is no line of an undo journal")
+            problems.append(f"{path}, line {number}: not a line of an undo journal")
     scratch, runner = header.get("scratch"), header.get("runner")
     return Contents(
         path=path,
@@ -256,7 +257,7 @@ def _opened(path: Path) -> int:
 
 def _distrusted(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
-        return "it is no regular file"
+        return "it is not a regular file"
     if status.st_uid != os.geteuid():
         return f"it belongs to user {status.st_uid}; run the undo as that user"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

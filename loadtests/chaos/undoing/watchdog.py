@@ -49,7 +49,7 @@ class Watchdog:
         running = ProcessRef.of(self.process.pid)
         if self.process.poll() is not None or running is None or not running.alive:
             raise FaultFailedError(
-                "the watchdog of this run has ended, so nothing more is broken"
+                "the watchdog of this run has ended, so no further fault is injected"
             )
 
 
@@ -83,8 +83,8 @@ def running_watchdog(journal: Journal, deadline_seconds: float) -> Generator[Wat
     try:
         if first_line(process, _START_SECONDS) != READY:
             raise FaultFailedError(
-                f"the watchdog was not ready within {_START_SECONDS:g} s, so nothing "
-                "was broken"
+                f"the watchdog was not ready within {_START_SECONDS:g} s, so no fault "
+                "was injected"
             )
         yield Watchdog(process)
     finally:

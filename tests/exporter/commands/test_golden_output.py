@@ -14,5 +14,5 @@ def test_a_folder_that_is_not_there_is_named_before_anything_is_sent(
     status = main([*given, "--grpc", "127.0.0.1:9", "--output", str(output)])
     assert status == 2
     said = capsys.readouterr().err
-    assert f"{str(output)!r}: there is no folder {output.parent}" in said
+    assert f"{str(output)!r}: no such folder: {output.parent}" in said
     assert not (tmp_path / "nodir").exists()

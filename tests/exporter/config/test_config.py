@@ -193,7 +193,7 @@ def test_the_largest_file_is_read():
     padding = b"{}" + b"#".rjust(config_file.MAX_FILE_BYTES - 2)
     assert parse(padding, "FILE", {}) == Config()
     assert problems_of(padding + b"#") == (
-        "found more than 1048576 bytes; no more are read",
+        "the file is larger than the maximum of 1048576 bytes",
     )
 
 
@@ -353,7 +353,7 @@ def test_probes_add_up_and_the_default_one_stays_unless_turned_off(text, wanted)
 
 
 def test_a_probe_cannot_take_the_name_of_the_default_one():
-    with pytest.raises(ConfigError, match="two probes called 'synthetic'"):
+    with pytest.raises(ConfigError, match="two probes named 'synthetic'"):
         parse(
             b"probes: [{kind: golden, name: synthetic, data: {file: set.npz}}]",
             "a.yaml",

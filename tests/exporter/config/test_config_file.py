@@ -31,7 +31,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
 def test_what_is_no_regular_file_is_refused_without_waiting_for_it(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
-        with pytest.raises(ConfigError, match="is no regular file"):
+        with pytest.raises(ConfigError, match="is not a regular file"):
             load(path, {})
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load(tmp_path, {})

@@ -73,12 +73,12 @@ def test_since_refuses_what_is_no_predecessor(other):
     histogram = (
         histogram_of([0.01, 0.02]) if other != [0.0199] else histogram_of([0.02])
     )
-    with pytest.raises(ValueError, match="is no earlier snapshot of"):
+    with pytest.raises(ValueError, match="is not an earlier snapshot of"):
         histogram.since(histogram_of(other))
 
 
 def test_since_refuses_a_predecessor_with_more_zeros():
-    with pytest.raises(ValueError, match="is no earlier snapshot of"):
+    with pytest.raises(ValueError, match="is not an earlier snapshot of"):
         histogram_of([0.0, 0.01, 0.02]).since(histogram_of([0.0, 0.0, 0.01]))
 
 
@@ -86,5 +86,5 @@ def test_since_refuses_a_predecessor_with_a_greater_sum():
     histogram = histogram_of([1.0, 1.0, 1.0, 1.0])
     state = histogram.to_state()
     state["sum"] = 3.95
-    with pytest.raises(ValueError, match="is no earlier snapshot of"):
+    with pytest.raises(ValueError, match="is not an earlier snapshot of"):
         Histogram.from_state(state).since(histogram)

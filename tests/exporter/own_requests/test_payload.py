@@ -95,7 +95,7 @@ def test_a_configured_shape_that_does_not_fit_is_refused(shape):
     with pytest.raises(InvalidRequestError) as caught:
         make_payload(model(tensor(shape=(-1, 3))), overrides, np.random.default_rng(0))
     assert str(caught.value) == (
-        f"the config gives input 'X' the shape {list(shape)}; the model takes [-1, 3]"
+        f"the config gives input 'X' the shape {list(shape)}; the model expects [-1, 3]"
     )
 
 

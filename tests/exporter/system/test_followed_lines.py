@@ -71,7 +71,7 @@ def test_a_log_that_comes_later_is_read_from_its_beginning(log, follower):
 
 def test_a_pipe_is_refused_at_once(log, follower):
     os.mkfifo(log)
-    with pytest.raises(UnavailableError, match="is no file"):
+    with pytest.raises(UnavailableError, match="is not a file"):
         lines(follower)
 
 

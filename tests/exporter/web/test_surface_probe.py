@@ -79,8 +79,8 @@ REFUSED = [
     ("target=evil%23127.0.0.1:1", 400, "found target='evil#127.0.0.1:1'"),
     ("target=x@127.0.0.1:1", 400, "found target='x@127.0.0.1:1'"),
     ("target=%ff:1", 400, "found target='\ufffd:1'"),
-    ("target=10.0.0.1:8001", 403, "which multi_target.allow does not name"),
-    ("target=[::1]:2", 403, "which multi_target.allow does not name"),
+    ("target=10.0.0.1:8001", 403, "which multi_target.allow does not allow"),
+    ("target=[::1]:2", 403, "which multi_target.allow does not allow"),
     ("target=127.0.0.1:1&http=10.0.0.1:1", 403, "found http='10.0.0.1:1'"),
     ("target=127.0.0.1:1&http=no", 400, "found http='no'"),
     ("target=127.0.0.1:1&target=10.0.0.1:1", 403, "found target='10.0.0.1:1'"),
@@ -136,7 +136,7 @@ async def test_more_probes_at_once_than_allowed_are_refused_and_others_go_on():
             assert (await served.ask(path)).status == 200
             assert served.sidecar.admission.web.refused["probes"] == 1
     assert refused.status == 503
-    assert "multi_target.max_concurrent allows no more" in refused.text
+    assert "the maximum of multi_target.max_concurrent" in refused.text
 
 
 @pytest.mark.parametrize("seconds", ["1", "0.5", "1e-9"])

@@ -304,7 +304,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
 @pytest.mark.parametrize(
     ("web", "message"),
     [
-        ({"basic_auth_users": {"u": "hunter2"}}, "no bcrypt hash"),
+        ({"basic_auth_users": {"u": "hunter2"}}, "not a bcrypt hash"),
         ({"tls_server_config": {"cert_file": "a.pem"}}, "key_file"),
         ({"tls": {}}, "tls"),
         ({"http_server_config": {"headers": {"X-Foo": "deny"}}}, 'found "X-Foo"'),
@@ -351,7 +351,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
                     "client_auth_type": "RequireAnyClientCert",
                 }
             },
-            "takes any certificate unread",
+            "accepts any certificate without verifying it",
         ),
     ],
 )

@@ -63,13 +63,13 @@ def test_the_command_says_which_budget_holds_it_back_and_can_lift_it(
     assert held.returncode == 3, held.stderr
     last = held.stderr.strip().splitlines()[-1]
     said = (
-        r"0 pairs, undecided so far; held back by 1e-06 of the champion's production "
+        r"0 pairs, undecided so far; delayed by 1e-06 of the champion's production "
         r"(requests|busy time) \(--budget\); next pair in \d+\.\d s"
     )
     assert re.search(said, last), held.stderr
-    assert re.search(r"undecided after 0 pairs .*; held back by 1e-06 of", held.stdout)
+    assert re.search(r"undecided after 0 pairs .*; delayed by 1e-06 of", held.stdout)
     assert free.returncode == 0, free.stdout + free.stderr
-    assert "held back" not in free.stdout
+    assert "delayed" not in free.stdout
 
 
 @pytest.mark.parametrize("share", ["0", "1.5", "nan", "half"])

@@ -102,7 +102,7 @@ def _neither_action_nor_probe(whole: dict[str, Any]) -> None:
         (_program, "method[0].provider.type: found \"process\"; want 'python'"),
         (_function_of_others, 'provider.module: found "chaosk8s.pod.actions"; want'),
         (_secrets, "secrets: found unknown key"),
-        (_no_extension, "found no extension of the name tritonwatch"),
+        (_no_extension, "found no extension named tritonwatch"),
         (_pattern, "want a value, a list of values, [low, high], or"),
         (_closed_loop, "invalid profile"),
         (_outside_radius, "found the fault 'freeze_server' in method[0], outside of"),

@@ -88,13 +88,13 @@ def test_a_line_that_was_being_written_had_not_begun(tmp_path: Path) -> None:
 def test_a_line_in_the_middle_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     path = abandoned(tmp_path, {"run": "gone"}, {"open": "x", "kind": 3}, {"closed": 7})
     found = undo_all(tmp_path)[0]
-    assert found.problems == (f"{path}, line 2: is no line of an undo journal",)
+    assert found.problems == (f"{path}, line 2: not a line of an undo journal",)
     assert path.exists()
 
 
 def test_no_folder_for_the_journal_breaks_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match="nothing is broken without a record"):
+    with pytest.raises(JournalError, match="no fault is injected without a record"):
         Journal.create(tmp_path / "file" / "state", "run")
 
 
@@ -322,7 +322,7 @@ def test_the_watchdog_does_not_hear_what_the_terminal_sends(tmp_path: Path) -> N
 
 def test_a_second_run_of_the_same_name_is_refused(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, "run")
-    with pytest.raises(JournalError, match="cannot be made: File exists"):
+    with pytest.raises(JournalError, match="cannot be created: File exists"):
         Journal.create(tmp_path, "run")
     journal.open("freeze_server", {"processes": []})
     assert len(journal.contents().entries) == 1

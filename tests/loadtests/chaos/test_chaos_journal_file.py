@@ -146,11 +146,11 @@ def test_a_repetition_in_which_nothing_was_sent_has_a_journal(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is no JSON"),
-        (b"[1]", "no journal"),
-        (b'{"tritonwatch": {"format": "other"}}', "no journal"),
+        (b"", "is not valid JSON"),
+        (b"[1]", "not a journal"),
+        (b'{"tritonwatch": {"format": "other"}}', "not a journal"),
         (b'{"tritonwatch": {"format": "tritonwatch-chaos-journal"}}', "repetitions"),
-        (b"[" * 100_000, "is no JSON"),
+        (b"[" * 100_000, "is not valid JSON"),
         (None, "cannot be read"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
 
 def test_a_journal_of_another_version_is_refused_with_what_to_do() -> None:
     old = {"tritonwatch": {"format": journal_file.FORMAT, "version": 2}}
-    with pytest.raises(PlanError, match="is of format version 2, and this"):
+    with pytest.raises(PlanError, match="has format version 2; this"):
         journal_file.from_document(old)
 
 

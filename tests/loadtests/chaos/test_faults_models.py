@@ -172,7 +172,7 @@ def test_an_original_that_was_edited_meanwhile_is_not_put_back(site, client) -> 
     original = site.repository / "double" / "1" / "original.py"
     was = original.read_bytes()
     original.write_bytes(was + b"\n")
-    with pytest.raises(FaultFailedError, match="was changed since the fault began"):
+    with pytest.raises(FaultFailedError, match="was changed after the fault began"):
         LyingModel.revert(record)
     # The lie is off; the file is left to whoever edited it.
     assert client.double() == "right"
@@ -336,7 +336,7 @@ def test_what_is_no_triton_is_refused() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         site = empty_site(http=f"127.0.0.1:{server.server_port}")
-        with pytest.raises(FaultRefusedError, match="answers, and is no Triton"):
+        with pytest.raises(FaultRefusedError, match="answers, but is not Triton"):
             UnloadModel(model="double").require(site)
         server.shutdown()
         thread.join()

@@ -159,7 +159,7 @@ def test_a_proxy_that_is_gone_has_taken_its_faults_along(loaded):
 def test_without_a_proxy_it_is_refused_and_the_proxy_named(loaded):
     with pytest.raises(FaultRefusedError) as refused:
         Partition().require(EmbeddedSite(loaded))
-    assert "no fault proxy stands before the server" in refused.value.reason
+    assert "there is no fault proxy in front of the server" in refused.value.reason
     assert "proxy: true" in refused.value.alternative
 
 

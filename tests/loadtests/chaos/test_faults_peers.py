@@ -142,7 +142,7 @@ def test_a_prometheus_that_is_away_scrapes_again_afterwards(
 
 def test_nobody_can_be_away_who_is_not_there():
     here = empty_site(peers={"prometheus": f"127.0.0.1:{free_port()}"})
-    with pytest.raises(FaultRefusedError, match="nobody listens at"):
+    with pytest.raises(FaultRefusedError, match="nothing listens at"):
         PrometheusAway().require(here)
     with pytest.raises(FaultRefusedError, match="has no tap") as refused:
         TapStalled().require(here)
@@ -156,7 +156,7 @@ def test_what_is_anothers_is_refused():
         here = empty_site(peers={"otlp": f"127.0.0.1:{port}"})
         # Root may. What it imports for that may lie where nobody can read it.
         OtlpHang().require(here)
-        with as_nobody(), pytest.raises(FaultRefusedError, match="not to be seen"):
+        with as_nobody(), pytest.raises(FaultRefusedError, match="not visible"):
             OtlpHang().require(here)
 
 

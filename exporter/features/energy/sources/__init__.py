@@ -1,4 +1,4 @@
-"""Ways to read power, one module each.
+"""Sources of power readings, one module each.
 
 A source is a settings model with `kind`, `boundary` and `find`, and one line in
 `AnySource`. What a source needs beyond the standard library it imports when it is found.

@@ -1,7 +1,7 @@
 """Power where there is no sensor: a straight line from idle to full use.
 
-A model, not a measurement, and labelled so. Servers are not that straight (SPECpower's
-results bend), and what the CPU does is only part of what a host takes.
+A model, not a measurement, and labelled as such. The power of real servers is not
+linear (see SPECpower's results), and the CPU causes only part of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ModelSettings(SourceSettings):
         if self.full_watts < self.idle_watts:
             raise ValueError(
                 f"found idle_watts {self.idle_watts:g} above full_watts "
-                f"{self.full_watts:g}; full use takes more than none"
+                f"{self.full_watts:g}; want less than full_watts"
             )
         return self
 

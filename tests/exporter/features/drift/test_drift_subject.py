@@ -193,7 +193,10 @@ def test_one_name_on_both_sides_of_a_model_is_refused(bench, entry, spec_of):
     bench.watch(entry, {**entry, "side": "outputs", "reference": answers})
     assert bench.state(side="inputs") == "watching"
     assert bench.state(side="outputs") == "refused"
-    assert "other side" in bench.document(side="outputs")["problems"][0]
+    assert (
+        "both the inputs and the outputs"
+        in bench.document(side="outputs")["problems"][0]
+    )
 
 
 LEARN = {

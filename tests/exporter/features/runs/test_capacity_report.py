@@ -77,7 +77,7 @@ def test_a_report_without_a_valid_capacity_becomes_its_verdict_and_reason(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format": "x"}, "is no capacity report"),
+        ({"format": "x"}, "is not a capacity report"),
         ({"valid": False}, "no valid capacity (holds p99<20ms"),
         ({"capacity": None}, "no valid capacity"),
         ({"capacity": {}}, "incomplete"),

@@ -337,7 +337,7 @@ def test_the_interactive_preset_is_the_fields() -> None:
     [
         (
             "{kind: signal, name: x, objective_ratio: 0.9, metric: triton_up}",
-            "found neither at_least nor at_most; give one or both",
+            "found neither at_least nor at_most; set one or both",
         ),
         (
             "{kind: signal, name: x, objective_ratio: 0.9, metric: nope, at_least: 1}",
@@ -353,15 +353,15 @@ def test_the_interactive_preset_is_the_fields() -> None:
         (
             "{kind: preset, name: x, preset: throughput}",
             (
-                "found preset throughput and per_second None; per_second goes with"
-                " throughput, and only there"
+                "found preset throughput and per_second None; set per_second with"
+                " preset throughput, and only there"
             ),
         ),
         (
             "{kind: preset, name: x, preset: energy}",
             (
                 "found preset energy and joules_per_inference None;"
-                " joules_per_inference goes with energy, and only there"
+                " set joules_per_inference with preset energy, and only there"
             ),
         ),
     ],

@@ -321,7 +321,7 @@ class TestState:
     @pytest.mark.parametrize("broken", [{}, {"version": 1}, {"watches": 3}])
     def test_what_is_no_state_is_refused(self, broken) -> None:
         signal = Signal(plan())
-        with pytest.raises(ValueError, match="no state of a signal"):
+        with pytest.raises(ValueError, match="invalid state of a signal"):
             signal.restore(broken)
 
     @pytest.mark.parametrize(
@@ -354,5 +354,5 @@ class TestState:
         signal = Signal(plan())
         state = signal.to_state()
         state["watches"][0]["memory"] = [1.0, 2.0]
-        with pytest.raises(ValueError, match="no state of a signal"):
+        with pytest.raises(ValueError, match="invalid state of a signal"):
             signal.restore(state)

@@ -288,9 +288,9 @@ class TestState:
     ("change", "told"),
     [
         ({"metric": "nv_inference_count"}, "METRICS.md"),
-        ({"metric": "triton_spc_statistic"}, "not of process control"),
+        ({"metric": "triton_spc_statistic"}, "other than triton_spc_"),
         ({"labels": {"colour": "red"}}, "has ['model', 'version'"),
-        ({"part": {"metric": "auc"}}, "goes with counters"),
+        ({"part": {"metric": "auc"}}, "part needs a counter"),
         ({"charts": [{"kind": "ewma"}, {"kind": "ewma"}]}, "'ewma' twice"),
         ({"charts": []}, "at least 1"),
     ],
