@@ -185,15 +185,15 @@ def load(path: Path) -> WebConfig:
         for name in ("cert_file", "key_file", "client_ca_file")
         if (value := getattr(tls, name)) is not None
     }
-    placed = config.model_copy(
-        update={"tls_server_config": tls.model_copy(update=there)}
-    )
+    placed = tls.model_copy(update=there)
     try:
-        placed.tls_server_config.context()  # type: ignore[union-attr]
+        for file in placed.files():
+            file.open("rb").close()  # OpenSSL's errors do not name the file
+        placed.context()
     except OSError as error:
         found = f"tls_server_config: {error.filename or error}: cannot be used as it is"
         raise ConfigError(str(path), [found]) from None
-    return placed
+    return config.model_copy(update={"tls_server_config": placed})
 
 
 class WebConfigFile:

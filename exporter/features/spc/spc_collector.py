@@ -133,17 +133,17 @@ class SpcCollector:
             wanted = 'want {"signal": NAME}, "chart" and "relearn" if you like'
             return refusal("malformed", HTTPStatus.BAD_REQUEST, wanted)
         with self._lock:
-            found = [w for w in self._watched if w.settings.name == name]
-            if not found:
+            found = next((w for w in self._watched if w.settings.name == name), None)
+            if found is None:
                 names = ", ".join(w.settings.name for w in self._watched)
                 return refusal(
                     "malformed",
                     HTTPStatus.NOT_FOUND,
                     f"found no such signal; there are {names}",
                 )
-            ended = found[0].signal.acknowledge(kind)
+            ended = found.signal.acknowledge(kind)
             if relearn:
-                found[0].signal.relearn()
+                found.signal.relearn()
         log.info("spc_acknowledged", signal=name, alarms=ended, relearn=relearn)
         return TapAnswer("accepted", body=f"{ended} alarms ended\n".encode())
 

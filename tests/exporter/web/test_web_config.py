@@ -8,8 +8,6 @@ import http.client
 import re
 import shutil
 import ssl
-import statistics
-import time
 from typing import TYPE_CHECKING
 
 import bcrypt
@@ -25,7 +23,6 @@ from web_files import make_pair, make_pairs, openssl, tls_of, trusting
 
 from exporter.errors import ConfigError
 from exporter.web import web_config
-from exporter.web.basic_auth import _matches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,12 +60,10 @@ class Served(SidecarProcess):
         tls: ssl.SSLContext | None = None,
         *,
         path: str = "/-/healthy",
-        source: str = "127.0.0.1",
         **headers: str,
     ):
         kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
         options = {"context": tls} if tls else {}
-        options["source_address"] = (source, 0)
         connection = kind("127.0.0.1", self.port, timeout=20, **options)
         with contextlib.closing(connection):
             connection.request("GET", path, headers=headers)
@@ -151,34 +146,6 @@ def test_requests_without_end_over_tls_leave_no_error_in_the_log(serve, pairs) -
             pour(("127.0.0.1", served.port, *files), start, more, 1 << 20)
     assert served.get(trusting(pairs)).status == 200
     assert "level=error" not in served.log
-
-
-def test_a_correct_password_is_checked_while_another_address_sends_wrong_ones(
-    serve,
-) -> None:
-    slow = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(11)).decode()
-    served = serve({"basic_auth_users": {"prometheus": slow}})
-    with concurrent.futures.ThreadPoolExecutor(40) as pool:
-        wrong = [
-            pool.submit(served.get, authorization=basic("prometheus", str(n)))
-            for n in range(200)
-        ]
-        assert any(answer.result().status == 503 for answer in wrong[:60])
-        right = basic("prometheus", PASSWORD)
-        assert served.get(authorization=right, source="127.0.0.2").status == 200
-
-
-def test_users_with_a_cheaper_hash_take_as_long_as_others() -> None:
-    password = PASSWORD.encode()
-    cheap, dear = (bcrypt.hashpw(password, bcrypt.gensalt(n)) for n in (5, 10))
-
-    def seconds(hashed) -> float:
-        started = time.process_time()
-        assert _matches(password, hashed, 10)
-        return time.process_time() - started
-
-    ratios = [seconds(cheap) / seconds(dear) for _ in range(15)]
-    assert 0.7 < statistics.median(ratios) < 1.4
 
 
 def test_a_changed_password_counts_without_a_restart(serve) -> None:
@@ -331,7 +298,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
         ),
         (
             {"tls_server_config": {"cert_file": "none.pem", "key_file": "none.key"}},
-            "cannot be used as it is",
+            "none.pem: cannot be used as it is",
         ),
         (
             {

@@ -115,6 +115,15 @@ def test_what_others_took_while_no_model_ran_is_no_idle_power():
     assert (unused.watts, unused.others) == (60, NO_OTHER_LOAD)
 
 
+def test_where_windows_vary_less_than_other_load_alone_no_difference_is_the_models():
+    rng, power = np.random.default_rng(4), BusyPower()
+    for _ in range(240):
+        watts = 160 + rng.normal(0, 8)
+        power.learn(watts, 1.0, {"a": 0.5}, 60.0, others=OtherLoad(0.0, 20.0))
+    assert not power.others_are_gone
+    assert power.trusted_ratio({"a": 0.5}) == 0
+
+
 @pytest.mark.parametrize(
     ("seen", "residual", "trusted"),
     # 200 W while busy half of the time; no model varies by more than half.

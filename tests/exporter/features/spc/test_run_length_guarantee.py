@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from chart_runs import PROCESSES, Process, learnt, true_run_lengths
 
+from exporter.features.spc.control_charts import Cusum, Ewma, Shewhart, guarded_limit
+
 BASELINES, RUNS, SAMPLES = 60, 20, 1_500
 WANTED = 300.0
 CHANCE = 0.10 + 3.0 * math.sqrt(0.10 * 0.90 / BASELINES)
@@ -36,3 +38,11 @@ def test_where_false_alarms_come_oftener_the_bound_is_refused(name) -> None:
     shown, truth = baselines(name)
     assert (truth < WANTED).mean() > CHANCE
     assert (shown & (truth < WANTED)).mean() <= 0.05
+
+
+@pytest.mark.parametrize("chart", [Shewhart(), Ewma(0.2), Cusum(0.5, 0.5)], ids=str)
+def test_a_guarded_limit_holds_the_run_length_and_is_hardly_wider(chart) -> None:
+    limit, holds = guarded_limit(chart, 2000.0, "lower", 0.1, 1.1)
+    assert holds
+    # An error of the mean counts towards the side that is watched.
+    assert 2000 < chart.run_length(limit, -0.1, "lower", 1.1) < 2060

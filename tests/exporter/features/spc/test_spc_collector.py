@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from chart_scene import Scene, score, signal
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from exporter import catalogue
 from exporter.features.spc.spc_settings import SpcSettings
@@ -27,8 +28,13 @@ class TestReading:
 
     def test_of_a_gauge_with_two_series_nothing_is_guessed(self) -> None:
         scene = Scene(signal(labels={"metric": "accuracy"}))
-        scene.look(score(0.98), score(0.1, "other"))
-        assert scene.value("triton_spc_samples_total") == 0
+        with capture_logs() as log:
+            scene.look(score(0.98))
+            for _ in range(3):
+                scene.look(score(0.98), score(0.1, "other"))
+        assert scene.value("triton_spc_samples_total") == 1
+        (said,) = (line for line in log if line["event"] == "spc_signal_ambiguous")
+        assert (said["signal"], said["series"]) == ("score", 2)
 
     def test_what_is_absent_is_no_sample(self) -> None:
         scene = Scene(signal())
@@ -96,9 +102,13 @@ class TestReading:
 
     def test_a_signal_is_sampled_no_oftener_than_asked_for(self) -> None:
         scene = Scene(signal(every_seconds=20))
-        for _ in range(13):
+        seen = []
+        # Half a second early is on time.
+        for seconds in (0, 19.4, 19.5, 38.9, 39.0):
+            scene.now = 100.0 + seconds
             scene.look(score(0.97))
-        assert scene.value("triton_spc_samples_total") == 4
+            seen.append(scene.value("triton_spc_samples_total"))
+        assert seen == [1, 1, 2, 2, 3]
 
 
 class TestAlarms:
