@@ -196,11 +196,14 @@ def test_a_model_that_answers_badly_costs_no_other(
     )
     for protocol in PROTOCOLS:
         assert new(page, protocol) <= expected
-    assert page.value("triton_model_serving", model="m") == 0
-    if isinstance(behaviour, Dropped | Garbage | HalfAnswer):
-        # Such an answer ends the connection, and with it what else was under way there.
-        page = sidecar.wait(others_are_well, limits.recovery)
-    assert others_are_well(page)
+    # An answer that is cut off ends the connection, and with it what else was under way
+    # there; and a busy machine may be late with any model.
+    sidecar.wait(
+        lambda p: (
+            others_are_well(p) and p.value("triton_model_serving", model="m") == 0
+        ),
+        limits.recovery,
+    )
 
     fake.behave()
     sidecar.wait(all_well, limits.recovery)

