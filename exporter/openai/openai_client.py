@@ -118,13 +118,16 @@ class OpenAiClient:
         """The owner of its models as its name, and its version where it reports one."""
         owners = (m.get("owned_by") for m in self._listed(timeout_seconds))
         name = next((o for o in owners if isinstance(o, str) and o), "openai")
-        status, body = self._http.answer("/version", timeout_seconds=timeout_seconds)
-        version: object = ""
-        if status == _OK:
-            with contextlib.suppress(ValueError):
-                version = json_object(body).get("version")
-        version = version if isinstance(version, str) else ""
+        version = self._version(timeout_seconds)
         return ServerInfo(name[:_MOST_CHARACTERS], version[:_MOST_CHARACTERS])
+
+    def _version(self, timeout_seconds: float) -> str:
+        # No part of the protocol: vLLM has it.
+        with contextlib.suppress(errors.TritonError, ValueError):
+            body = self._http.get("/version", timeout_seconds=timeout_seconds)
+            version = json_object(body).get("version")
+            return version if isinstance(version, str) else ""
+        return ""
 
     def repository_index(self, *, timeout_seconds: float) -> tuple[IndexEntry, ...]:
         """Every model that the server lists."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from waiting import patience
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable
 
 DONE = b"data: [DONE]\n\n"
@@ -67,7 +68,9 @@ class OpenAiServer:
         self,
         answer: Callable[[str, dict], Scripted],
         models: tuple[str, ...] = ("chatty",),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._answer = answer
         self._models = models
         self.asked: list[tuple[str, dict]] = []
@@ -91,7 +94,7 @@ class OpenAiServer:
     async def _run(self) -> None:
         """Serve until the end; `asyncio.run` cancels the connections that are left."""
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         host, port = server.sockets[0].getsockname()
         self.address = f"{host}:{port}"
         self._listens.set()

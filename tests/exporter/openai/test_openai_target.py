@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 
 import numpy as np
 import pytest
-from openai_server import OpenAiServer, Scripted
+from openai_server import DONE, OpenAiServer, Scripted, Write, delta
 from scripted_vllm import PAGE, ScriptedVllm
 from surfaces import config_of, serving
+from tls_terminator import Authority
 
 from exporter.cli import main
 
@@ -266,6 +268,25 @@ async def test_a_page_of_the_same_server_gets_the_headers(llm):
     ) as served:
         await served.until(lambda a: a.values("triton_backend_requests_running"))
     assert {h.get("authorization") for h in llm.server.headers} == {key}
+
+
+async def test_a_server_with_tls_is_watched_by_those_who_trust_its_authority(tmp_path):
+    authority = Authority(tmp_path / "authority")
+    certificate = authority.sign("server")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    words = b"".join((delta(content="Guten"), DONE))
+    with OpenAiServer(lambda *_: Scripted([Write(words)]), tls=tls) as server:
+        url = f"https://localhost:{server.address.rpartition(':')[2]}"
+        target = {"kind": "openai", "url": url}
+        for files, is_up in (({"ca_file": str(authority.file)}, 1), ({}, 0)):
+            async with serving(
+                target={**target, "tls": files}, collectors=COLLECTORS, probes=[PROBE]
+            ) as served:
+                page = await served.until(lambda a: a.values("triton_up"))
+                assert page.values("triton_up") == [is_up]
+                if is_up:
+                    await served.until(is_probed)
 
 
 @pytest.mark.parametrize(
