@@ -51,6 +51,9 @@ UNSURE = {"energy/Error of a model's share"}
 # A desktop and a phone.
 SCREENS = ((1440, "dark"), (390, "light"))
 PATIENCE_SECONDS = 300
+SHOWN_SECONDS = 300
+# Enough traces for every p99, however slow the machine is.
+QUIET = ("--drift-after", "9999", "--trace-rate", "2")
 # What is kept of a board's beginning for the documentation.
 TOP = {"x": 0, "y": 0, "width": 1440, "height": 1010}
 
@@ -71,7 +74,7 @@ def test_every_panel_is_drawn_and_an_empty_one_says_why(
     port = free_port()
     since = time.time()
     with (
-        running_demo(tmp_path / "log", "--port", str(port), "--drift-after", "9999"),
+        running_demo(tmp_path / "log", "--port", str(port), *QUIET),
         Prometheus(tmp_path, Job([port])) as server,
         sync_playwright() as playwright,
         contextlib.closing(chromium(playwright)) as browser,
@@ -117,7 +120,8 @@ def _filled(
     """What Prometheus has, as soon as every panel that shall have data has some."""
     deadline = time.monotonic() + patience(PATIENCE_SECONDS)
     while True:
-        span = Span(since, time.time())
+        now = time.time()
+        span = Span(max(since, now - SHOWN_SECONDS), now)
         found = {name: answers(server, b, span) for name, b in boards.items()}
         missing = {
             title
