@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from exporter.triton.model import ModelSpec
-    from exporter.triton.tensors import Array
+    from exporter.triton.model import Array, ModelSpec
 
 _TIMEOUT_SECONDS: Final = 30.0
 
