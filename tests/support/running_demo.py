@@ -27,7 +27,12 @@ def running_demo(log: Path, *arguments: str) -> Generator[None]:
         )
     try:
         printed = functools.partial(log.read_text, "utf-8")
-        wait_until(lambda: "ready after" in printed(), printed, pause=0.2)
+
+        def is_ready() -> bool:
+            assert process.poll() is None, printed()
+            return "ready after" in printed()
+
+        wait_until(is_ready, printed, pause=0.2)
         yield
     finally:
         process.terminate()
