@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Kind = Literal["numeric", "categorical"]
 
 MAX_FEATURES = 4096
+RESERVED = "(joint)"
+"""Name of the feature that stands for the correlations between all others."""
 NUMERIC_DATATYPES = frozenset(("FP16", "FP32", "FP64", "BF16", "BOOL")) | {
     f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
 }
@@ -74,6 +76,8 @@ class Schema:
             found.append(
                 f"{len(self.features)} features; at most {MAX_FEATURES}, sketch the rest"
             )
+        if RESERVED in self.names:
+            found.append(f"a feature is named {RESERVED!r}, as the one of all together")
         for feature in self.features:
             tensor = known.get(feature.tensor)
             if tensor is None:

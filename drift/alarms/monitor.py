@@ -183,7 +183,7 @@ class Monitor:
         return np.concatenate(found, axis=1)
 
     def _parts(self) -> Iterator[slice]:
-        return parts(len(self._profile.schema.features), _TOGETHER)
+        return parts(len(self._profile.names), _TOGETHER)
 
     def _of_all_starts(self) -> Floats:
         """Each feature's log evidence, over all starts and channels, (features,)."""
@@ -228,8 +228,8 @@ class Monitor:
         )
         old, new = (spread.events * side[..., None] for side in (longer, long))
         ratios[..., 3:_RANGE] = likelihood_ratios.of_rate(
-            (before.rows[..., None] / old, before.events / old),
-            (after.rows[..., None] / new, after.events / new),
+            (before.trials[..., None] / old, before.events / old),
+            (after.trials[..., None] / new, after.events / new),
             margin=settings.margin_rate,
         )
         # Not extrapolated: the stretches that it is compared with are of the same length.
@@ -284,7 +284,7 @@ class Monitor:
         return self._verdict(total, features, raised=False)
 
     def _nothing(self) -> Floats:
-        return np.full(len(self._profile.schema.features), -np.inf)
+        return np.full(len(self._profile.names), -np.inf)
 
     def _verdict(self, total: float, features: Floats, *, raised: bool) -> Verdict:
         start = self._alarm_start
@@ -360,7 +360,7 @@ def _sides_at(ledger: Ledger, start: int) -> tuple[Sums, Sums]:
 
 def _log_weights(profile: Profile) -> Floats:
     """Share of the budget of each (feature, channel); a feature's shares add up to 1."""
-    projection, features = profile.projection, len(profile.schema.features)
+    projection, features = profile.projection, len(profile.names)
     weights = np.tile(np.array(WEIGHTS), (features, 1))
     weights[:, 0] *= np.any(projection.location != 0, axis=1)
     weights[:, 1] *= np.any(projection.scale != 0, axis=1)
@@ -368,5 +368,8 @@ def _log_weights(profile: Profile) -> Floats:
     weights[:, 4] *= projection.ordered
     shown = profile.dispersion.shown
     weights[:, _RANGE] *= np.isfinite(shown).all(axis=(1, 2))
+    if profile.joint is not None:
+        # Only more unusual batches are a change.
+        weights[-1] = np.arange(len(CHANNELS)) == CHANNELS.index("outside")
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(weights / weights.sum(axis=1, keepdims=True)))

@@ -62,6 +62,8 @@ def kind_of_change(feature: FeatureFinding) -> str:
     if feature.constant:
         several = feature.constant_at[:1] in {"[", "("}
         return f"{'all of it lies in' if several else 'all of it is'} {feature.constant_at}"
+    if feature.kind == "joint":
+        return "its columns are correlated otherwise"
     if feature.channel == "outside":
         if feature.kind == "numeric":
             return "more of it is out of the reference's range"
