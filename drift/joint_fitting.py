@@ -16,6 +16,7 @@ from drift.joint import (
     category_codes,
     encoded,
     fisher,
+    score,
 )
 from drift.reference import LEVELS
 
@@ -93,15 +94,12 @@ def fit_joint(
         for k in range(_FOLDS)
     ]
     scores = np.array(
-        [
-            np.abs((z - moments[place][0]) / moments[place][1]).max()
-            for place, z in zip(fold, fishers(), strict=True)
-        ]
+        [score(z, *moments[place]) for place, z in zip(fold, fishers(), strict=True)]
     )
     limit = float(np.sort(scores)[-1 - max(round(batches * UNUSUAL), 1)])
     mean, deviation = _moments(first.sum(0), second.sum(0), batches)
     model = JointModel(*scales, tuple(codes), mean, deviation, limit)
-    return model, [UNSEEN if score > limit else USUAL for score in scores]
+    return model, [UNSEEN if apart > limit else USUAL for apart in scores]
 
 
 def _moments(first: Floats, second: Floats, number: int) -> tuple[Narrow, Narrow]:

@@ -12,7 +12,7 @@ from drift import codec, limits
 from drift.categories import CategoryGrid, new_values
 from drift.dispersion import Dispersion
 from drift.errors import DriftError, ProfileError, StateError
-from drift.features import RESERVED, Feature, Schema, Tensor
+from drift.features import JOINT, Feature, Schema, Tensor
 from drift.grid import CELLS, INNER, OTHER, NumericGrid
 from drift.joint import JointModel
 from drift.names import FEW_NAMES
@@ -93,7 +93,7 @@ class Profile:
     """Correlations between columns: of the last feature and the last of `categories`."""
     no_joint: str = ""
     """Why there is no `joint`, as a limit; "" also where there is no pair of columns."""
-    joint_name: str = field(default=RESERVED, compare=False)
+    joint_name: str = field(default=JOINT, compare=False)
     """The feature's name, which two profiles of one model must not share."""
     read_as: str = field(default="", compare=False)
     """Checksum of the file it was read from, "" where it was made here."""
@@ -198,7 +198,8 @@ class Profile:
         if feature < self.schema.numeric:
             return self.grid.label(feature, first, last)
         values = self.categories[feature - self.schema.numeric].values
-        return values[first] if first < len(values) else "other or unseen"
+        rest = "unusual" if self.is_joint(feature) else "other or unseen"
+        return values[first] if first < len(values) else rest
 
     def bin_label(self, feature: int, cells: Sequence[int]) -> str:
         """The cells of one coarse bin, in order, for a person to read."""

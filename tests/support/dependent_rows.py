@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.signal import lfilter
 
 DAY = 2000
 """Rows of a day."""
@@ -17,14 +18,12 @@ def correlated(rng, rows, columns, correlation):
 
 def autoregressive(rng, columns, power=0.9):
     """Each column an AR(1) of its own."""
-    last = rng.normal(size=columns)
+    last = power * rng.normal(size=(1, columns))
 
     def draw(rows):
         nonlocal last
         noise = rng.normal(size=(rows, columns)) * np.sqrt(1 - power**2)
-        x = np.empty((rows, columns))
-        for row in range(rows):
-            last = x[row] = power * last + noise[row]
+        x, last = lfilter([1.0], [1.0, -power], noise, axis=0, zi=last)
         return x.astype(np.float32)
 
     return draw

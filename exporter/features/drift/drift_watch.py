@@ -105,7 +105,7 @@ class Watch:
         self.statistics = WatchStatistics()
         self.violations: Counter[str] = Counter()
         """Schema violations by kind, of every request so far."""
-        self.coarse: Floats = np.zeros((len(profile.schema.features), BINS))
+        self.coarse: Floats = np.zeros((len(profile.names), BINS))
         """Values by coarse bin, of every row so far."""
         self._settings = settings
         self._clock = clock
@@ -267,8 +267,8 @@ class Watch:
         for pane in panes:
             self._sliding.push(pane)
         # A window without rows changes nothing and says how the alarm stands.
-        schema = self.profile.schema
-        nothing = Counts.empty(len(schema.features), schema.numeric)
+        profile = self.profile
+        nothing = Counts.empty(len(profile.names), profile.schema.numeric)
         verdict = self._monitor.update(nothing)
         self._see(closed_at, self._sliding.total(), verdict)
 
