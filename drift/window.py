@@ -216,14 +216,12 @@ class Accumulator:
         grid: NumericGrid,
         categories: tuple[CategoryGrid, ...],
         joint: JointModel | None = None,
-        *,
-        ring_bytes: int = RING_BYTES,
     ) -> None:
         self._grid = grid
         self._intake = Intake(
             schema,
             grid.dtype,
-            max(ring_bytes // grid.dtype.itemsize, 1),
+            RING_BYTES // grid.dtype.itemsize,
             count=self._count_category,
         )
         self._tables = tuple(CategoryTable(category) for category in categories)
