@@ -75,10 +75,6 @@ class CategoryGrid:
             int(told.get("twice", 0)),
         )
 
-    def cell(self, value: str | None) -> int:
-        """The cell of one canonical value; `None` is missing."""
-        return CategoryTable(self).cells([value])[0]
-
 
 def new_values(once: int, twice: int) -> float:
     """Upper bound of the rows with new values among as many rows as the sample has.
