@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drift import codec
 from drift.alarms import likelihood_ratios
 from drift.alarms.explanation import Culprit, explain
 from drift.alarms.ledger import Ledger, Sums, pack
@@ -300,10 +299,6 @@ class Monitor:
             not self._profile.caveats,
         )
 
-    def to_bytes(self) -> bytes:
-        """The whole state, versioned and checksummed, tied to this profile."""
-        return codec.encode(KIND, VERSION, self.state())
-
     def state(self) -> dict[str, Any]:
         """Return the state as JSON values and arrays, which are not copied."""
         return {
@@ -314,14 +309,6 @@ class Monitor:
             "clear_after": self._clear_after,
             "culprits": [culprit.to_json() for culprit in self._culprits],
         }
-
-    def restore(self, data: bytes) -> None:
-        """Restore what `to_bytes` returned; after an error the monitor is unchanged.
-
-        Raises:
-            StateError: the bytes are foreign, damaged, or of another profile.
-        """
-        self.resume(codec.decode(data, KIND, VERSION))
 
     def resume(self, payload: dict[str, Any]) -> None:
         """Restore what `state` returned; after an error the monitor is unchanged.
