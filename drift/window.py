@@ -322,6 +322,19 @@ class Accumulator:
             self._joint.begin_window()
         return counts
 
+    def batch(self) -> dict[str, Any] | None:
+        """The rows that wait for a batch, as JSON values and arrays; after `peek`."""
+        return None if self._joint is None else self._joint.state()
+
+    def restore_batch(self, told: dict[str, Any]) -> None:
+        """Restore what `batch` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: it cannot be read.
+        """
+        if self._joint is not None:
+            self._joint.resume(told)
+
     def restore(self, counts: Counts) -> None:
         """Restore saved counts.
 
