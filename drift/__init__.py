@@ -4,6 +4,7 @@
     cell_choice.py which cells, from the reference's sample            build_numeric_grid
     grid.py        rows into these cells                               NumericGrid
     window.py      rows -> counts in bounded memory, exact merge       Accumulator, Counts
+    joint.py       correlations between columns, in batches of rows    JointModel
     reference.py   what the model was trained on                       ProfileBuilder, Profile
     limits.py      what it cannot promise, and what is not seen        Profile.caveats
     statistics/    distances between two sets of counts                AnyStatistic

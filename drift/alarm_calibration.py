@@ -29,6 +29,7 @@ from drift.dispersion import (
     ordered,
     variance_ratio,
 )
+from drift.projection import trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,9 +110,7 @@ class _Sides:
         features = spread.growth.shape[0]
         rows = np.broadcast_to(blocks.rows, (blocks.rows.shape[0], features))
         self._blocks = blocks
-        self._rows = rows
-        self._rest_rows = rows.sum(axis=0) - rows
-        self._longer = spread.stretch(self._rest_rows)
+        self._longer = spread.stretch(rows.sum(axis=0) - rows)
 
     def of_scores(
         self, name: str, tilt: likelihood_ratios.Tilts
@@ -152,14 +151,16 @@ class _Sides:
         """Excess of the evidence for more events; places are features times kinds."""
         blocks, kinds = self._blocks, self._blocks.events.shape[2]
         events = blocks.events.reshape(blocks.events.shape[0], -1)
+        number = trials(blocks.finite, blocks.events)
+        rest = number.sum(axis=0) - number
 
         def excess(phi: Floats, at: Places) -> Floats:
             feature = at // kinds
             old = phi * self._longer[:, feature]
             k = events[:, at]
             ratios = likelihood_ratios.of_rate(
-                (self._rest_rows[:, feature] / old, (k.sum(axis=0) - k) / old),
-                (self._rows[:, feature] / phi, k / phi),
+                (rest[:, feature] / old, (k.sum(axis=0) - k) / old),
+                (number[:, feature] / phi, k / phi),
             )
             return _log_mean_of_blocks(ratios)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -50,9 +50,30 @@ class CategoryGrid:
         """Rows with new values among as many rows as the sample has; None if unknown."""
         return None if self.once is None else new_values(self.once, self.twice)
 
-    def cell(self, value: str | None) -> int:
-        """The cell of one canonical value; `None` is missing."""
-        return CategoryTable(self).cells([value])[0]
+    def state(self) -> dict[str, Any]:
+        """Return values for JSON."""
+        return {
+            "values": list(self.values),
+            "others": self.others.state(),
+            "open": self.open,
+            "once": self.once,
+            "twice": self.twice,
+        }
+
+    @classmethod
+    def from_state(cls, told: dict[str, Any]) -> CategoryGrid:
+        """Restore what `state` of this program or an earlier one returned.
+
+        Raises:
+            StateError, KeyError, TypeError, ValueError: it cannot be read.
+        """
+        return cls(
+            Names(map(short, told["values"])),
+            NameFilter.from_state(told["others"]),
+            bool(told["open"]),
+            None if told.get("once") is None else int(told["once"]),
+            int(told.get("twice", 0)),
+        )
 
 
 def new_values(once: int, twice: int) -> float:
@@ -168,15 +189,26 @@ class CategoryTable:
             for value, known, cell in zip(values, found, cells, strict=True)
         ]
 
-    def count(self, column: NDArray[np.integer] | list[object]) -> NDArray[np.int64]:
-        """Count a column into (CELLS,)."""
+    def cells_of(self, column: NDArray[np.integer] | list[object]) -> NDArray[np.int16]:
+        """The cell of each value of a column."""
         if not isinstance(column, list) and self._lookup is not None:
             top = self._lookup.shape[0] - 1
             if not self._narrow:
                 column = column.astype(np.int64)
             place = np.clip(column, self._least - 1, self._least + top - 1)
             place -= self._least - 1
-            return np.bincount(self._lookup[place], minlength=CELLS)
+            return np.asarray(self._lookup[place])
+        values = column if isinstance(column, list) else column.tolist()
+        known = list(dict.fromkeys(values))
+        cells = dict(
+            zip(known, self.cells([canonical(value) for value in known]), strict=True)
+        )
+        return np.array([cells[value] for value in values], np.int16)
+
+    def count(self, column: NDArray[np.integer] | list[object]) -> NDArray[np.int64]:
+        """Count a column into (CELLS,)."""
+        if not isinstance(column, list) and self._lookup is not None:
+            return np.bincount(self.cells_of(column), minlength=CELLS)
         raw = Counter(column if isinstance(column, list) else column.tolist())
         cells = self.cells([canonical(value) for value in raw])
         counts = np.zeros(CELLS, np.int64)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from drift.projection import BINS, EVENTS
+from drift.projection import trials as trials_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -304,7 +305,7 @@ def _mean_reciprocal(expected: Floats) -> Floats:
 
 def _of_events(blocks: Blocks) -> Floats:
     count = blocks.events.shape[0]
-    trials = blocks.rows[:, :, None]
+    trials = trials_of(blocks.finite, blocks.events)[..., None]
     share = blocks.events.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
     variance = trials * share * (1.0 - share)
     usable = variance > 0

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 Kind = Literal["numeric", "categorical"]
 
 MAX_FEATURES = 4096
+JOINT = "(joint)"
+"""Name of the feature that stands for the correlations between all others."""
+RESERVED = JOINT.removesuffix(")")
+"""No other feature's name begins with it."""
 NUMERIC_DATATYPES = frozenset(("FP16", "FP32", "FP64", "BF16", "BOOL")) | {
     f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
 }
@@ -74,6 +78,11 @@ class Schema:
             found.append(
                 f"{len(self.features)} features; at most {MAX_FEATURES}, sketch the rest"
             )
+        found += [
+            f"feature {name!r} has a name that is kept for correlations between features"
+            for name in self.names
+            if name.startswith(RESERVED)
+        ]
         for feature in self.features:
             tensor = known.get(feature.tensor)
             if tensor is None:

@@ -22,10 +22,12 @@ from drift.column_ring import Intake
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
 from drift.grid import CELLS
+from drift.joint import CATEGORY, JointCounter
+from drift.joint_fitting import fit_joint
 from drift.parts import parts
 from drift.projection import Summary, project
-from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance, Season
-from drift.season import HOURS
+from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance
+from drift.season import HOURS, Season
 from drift.window import Counts
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from drift.categories import CategoryGrid
     from drift.features import Schema
     from drift.grid import NumericGrid
+    from drift.joint import JointModel
     from drift.projection import Projection
 
 SAMPLE_ROWS: Final = 100_000
@@ -195,17 +198,33 @@ class _Counting:
             _category_grid([chunk.categories[i] for chunk in sample]) for i in columns
         )
         self._tables = tuple(CategoryTable(grid) for grid in self.categories)
+        self.joint, self.no_joint, known = self._correlations(rows, sample)
+        self._batches = None if self.joint is None else JointCounter(self.joint, known)
+        self._features = len(schema.features) + (self.joint is not None)
         self._block_rows = FIRST_BLOCK_ROWS
-        self._blocks = BlockSums(len(schema.features))
+        self._blocks = BlockSums(self._features)
         self._open = False
-        self._total = np.zeros((len(schema.features), CELLS), np.int64)
-        self._projection = self._of_sample(sample)
-        self._seasons = _Seasons(len(schema.features))
+        self._total = np.zeros((self._features, CELLS), np.int64)
+        self._projection = self._of_sample(sample, known)
+        self._seasons = _Seasons(self._features)
 
-    def _of_sample(self, sample: list[_Chunk]) -> Projection:
+    def _correlations(
+        self, rows: NDArray[np.floating], sample: list[_Chunk]
+    ) -> tuple[JointModel | None, str, list[int]]:
+        """The model of the sample's correlations, why there is none, and its batches' cells."""
+        cells = [
+            np.concatenate([table.cells_of(chunk.categories[i]) for chunk in sample])
+            for i, table in enumerate(self._tables)
+        ]
+        found = fit_joint(rows, cells, self.quantiles, self.categories)
+        return (None, found, []) if isinstance(found, str) else (found[0], "", found[1])
+
+    def _of_sample(self, sample: list[_Chunk], batches: Sequence[int]) -> Projection:
         cells = np.zeros_like(self._total)
         for chunk in sample:
-            cells += self._cells(chunk)
+            cells[: len(self._schema.features)] += self._cells(chunk)
+        if self.joint is not None:
+            cells[-1] = np.bincount(batches, minlength=CELLS)
         rows = sum(chunk.rows for chunk in sample)
         counts = Counts(cells, rows, self._schema.numeric)
         return project(counts, frozenset(self.grid.cuts))
@@ -221,12 +240,23 @@ class _Counting:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, CELLS), np.int64)
 
+    def _joint_cells(self, chunk: _Chunk) -> NDArray[np.int64]:
+        """The batches that some rows complete, (1, CELLS); none where nothing is compared."""
+        if self._batches is None:
+            return np.zeros((0, CELLS), np.int64)
+        cells = [
+            table.cells_of(column)
+            for table, column in zip(self._tables, chunk.categories, strict=True)
+        ]
+        return self._batches.add(chunk.numeric, cells, thin=False)[None]
+
     def add(self, chunk: _Chunk, hour: int | None) -> None:
         start = 0
         while start < chunk.rows:
             held = self._blocks.rows[-1] if self._open else 0
             stop = min(chunk.rows, start + self._block_rows - held)
-            cells = self._cells(chunk.part(start, stop))
+            part = chunk.part(start, stop)
+            cells = np.concatenate((self._cells(part), self._joint_cells(part)))
             self._put(cells, stop - start, hour)
             start = stop
 
@@ -254,25 +284,27 @@ class _Counting:
         return Profile(
             self._schema,
             self.grid,
-            self.categories,
+            self.categories + (CATEGORY,) * (self.joint is not None),
             total,
             self.quantiles,
             self._dispersion(total, whole, season)
             if enough
-            else Dispersion.independent(len(self._schema.features)),
+            else Dispersion.independent(self._features),
             whole,
             self._block_rows,
             ordered,
             season,
             provenance or Provenance(),
             weekdays=self._seasons.weekdays(),
+            joint=self.joint,
+            no_joint=self.no_joint,
         )
 
     def _dispersion(
         self, total: Counts, whole: int, season: Season | None
     ) -> Dispersion:
         found = []
-        for part in parts(len(self._schema.features)):
+        for part in parts(self._features):
             own = season and Season(season.location[:, part], season.scale[:, part])
             cells, projection = total.cells[part], self._projection.part(part)
             location = moments(projection.location, cells)

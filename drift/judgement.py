@@ -47,6 +47,7 @@ _SIGNED_SHIFTS: Final = 10.0
 _NINE_IN_TEN: Final = 1.2816
 
 Outcome = Literal["drift", "no_drift", "not_enough_data"]
+FeatureKind = Literal["numeric", "categorical", "joint"]
 
 
 class _Record(BaseModel):
@@ -84,7 +85,7 @@ class FeatureFinding(_Record):
     """
 
     name: str
-    kind: Literal["numeric", "categorical"]
+    kind: FeatureKind
     changed: bool
     log_evidence: float
     channel: str
@@ -143,8 +144,8 @@ def judge(
     detectable = _detectable(profile, counts, monitor.log_threshold)
     comparison = Baseline(profile).compare(counts)
     distances = _distances(comparison)
-    constant = counts.constant_beside(profile.counts)
-    places = {name: index for index, name in enumerate(profile.schema.names)}
+    constant = profile.constant(counts)
+    places = {name: index for index, name in enumerate(profile.names)}
     outcome = _outcome(profile, counts, detectable, alarm=look.alarm)
     drifted = outcome == "drift"
     features = tuple(
@@ -202,16 +203,16 @@ def _detectable(profile: Profile, counts: Counts, log_threshold: float) -> float
     With m the harmonic number of effective rows and L the log evidence one feature has
     to reach, a shift d gives d^2 m / 2 +- d sqrt(m): d = (sqrt(2 L) + 1.28) / sqrt(m).
     """
-    spread = profile.dispersion
     rows = np.full(len(profile.schema.features), float(counts.rows))
     whole = np.full(len(profile.schema.features), float(profile.rows))
-    new = counts.finite / (spread.shape * spread.stretch(rows))
-    old = profile.counts.finite / (spread.shape * spread.stretch(whole))
+    spread = profile.dispersion.part(slice(rows.size))
+    new = counts.finite[: rows.size] / (spread.shape * spread.stretch(rows))
+    old = profile.counts.finite[: rows.size] / (spread.shape * spread.stretch(whole))
     usable = (new > 0) & (old > 0)
     if not usable.any():
         return None
     effective = (new * old / np.where(usable, new + old, 1.0))[usable]
-    share = WEIGHTS[0] / _SIGNED_SHIFTS / len(profile.schema.features)
+    share = WEIGHTS[0] / _SIGNED_SHIFTS / len(profile.names)
     needed = np.sqrt(2.0 * (log_threshold - np.log(share))) + _NINE_IN_TEN
     return float(np.median(needed / np.sqrt(effective)))
 
@@ -247,7 +248,7 @@ def _feature(
     finite = bool(counts.finite[index] > 0)
     return FeatureFinding(
         name=culprit.feature,
-        kind="numeric" if numeric else "categorical",
+        kind=_kind(profile, index),
         changed=False,
         log_evidence=culprit.log_evidence,
         channel=culprit.channel,
@@ -256,7 +257,7 @@ def _feature(
         distances=(),
         quality=tuple(
             Share(
-                name=_event(name, numeric=numeric),
+                name=_event(name, _kind(profile, index)),
                 reference=None if blind else _ratio(profile.counts, name, index),
                 data=None if blind else _ratio(counts, name, index),
             )
@@ -272,10 +273,19 @@ def _feature(
     )
 
 
-def _event(name: str, *, numeric: bool) -> str:
-    return name if name != "outside" else "out of range" if numeric else "unseen"
+def _kind(profile: Profile, index: int) -> FeatureKind:
+    if profile.is_joint(index):
+        return "joint"
+    return "numeric" if index < profile.schema.numeric else "categorical"
+
+
+def _event(name: str, kind: FeatureKind) -> str:
+    if name != "outside":
+        return name
+    names = {"numeric": "out of range", "categorical": "unseen"}
+    return names.get(kind, "unusual batches")
 
 
 def _ratio(counts: Counts, name: str, index: int) -> float:
     events: NDArray[np.int64] = getattr(counts, name)
-    return float(events[index]) / max(counts.rows, 1)
+    return float(events[index]) / max(int(counts.values[index]), 1)

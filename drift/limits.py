@@ -38,9 +38,7 @@ def caveats(profile: Profile) -> Iterator[str]:
         )
     far = profile.dispersion.growth > FAR
     if far.any():
-        names = [
-            n for n, is_far in zip(profile.schema.names, far, strict=True) if is_far
-        ]
+        names = [n for n, is_far in zip(profile.names, far, strict=True) if is_far]
         yield (
             f"rows of {_listed(names)} depend on each other over more rows than the blocks of "
             f"{profile.dispersion.reach_rows:.0f} that can be measured; the rest is "
@@ -68,6 +66,8 @@ def blind_spots(profile: Profile) -> Iterator[str]:
             "possible values, within which changes are not detected; create the "
             "reference again"
         )
+    if profile.joint is None and profile.no_joint:
+        yield profile.no_joint
     for index, category in enumerate(profile.categories, profile.schema.numeric):
         if not category.open:
             continue

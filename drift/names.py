@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
+
+from drift.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -100,6 +103,26 @@ class NameFilter:
             for place in _places(name):
                 bits[place >> 3 & last] |= 1 << (place & 7)
         return cls(len(names), bytes(bits))
+
+    def state(self) -> object:
+        """Return values for JSON."""
+        if not self:
+            return []
+        return {"number": self.number, "bits": b64encode(self.bits).decode()}
+
+    @classmethod
+    def from_state(cls, told: dict[str, Any] | list[str]) -> NameFilter:
+        """Restore what `state` returned, or a list of the names themselves.
+
+        Raises:
+            StateError: it is of no size of ours.
+        """
+        if isinstance(told, list):
+            return cls.of({short(name) for name in told})
+        bits = b64decode(told["bits"])
+        if len(bits) not in FILTER_BYTES:
+            raise StateError(f"a filter of names of {len(bits)} bytes")
+        return cls(int(told["number"]), bits)
 
     def __len__(self) -> int:
         return self.number

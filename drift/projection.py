@@ -103,6 +103,11 @@ def _binned(bins: NDArray[np.int8], cells: Counted) -> Floats:
     return np.asarray(binned.reshape(features, BINS + 1)[:, :BINS], np.float64)
 
 
+def trials(finite: Floats, events: Floats) -> Floats:
+    """All values: those in the distribution, missing ones and infinite ones."""
+    return np.asarray(finite + events[..., : EVENTS.index("outside")].sum(axis=-1))
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Sums over one window or many: everything in it can be added and scaled.

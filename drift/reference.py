@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -13,9 +12,10 @@ from drift import codec, limits
 from drift.categories import CategoryGrid, new_values
 from drift.dispersion import Dispersion
 from drift.errors import DriftError, ProfileError, StateError
-from drift.features import Feature, Schema, Tensor
+from drift.features import JOINT, Feature, Schema, Tensor
 from drift.grid import CELLS, INNER, OTHER, NumericGrid
-from drift.names import FEW_NAMES, FILTER_BYTES, NameFilter, Names, short
+from drift.joint import JointModel
+from drift.names import FEW_NAMES
 from drift.projection import (
     BINS,
     EVENTS,
@@ -24,7 +24,7 @@ from drift.projection import (
     Summary,
     project,
 )
-from drift.season import HOURS
+from drift.season import Season
 from drift.window import Accumulator, Counts
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+JOINT_VERSION: Final = 4
+"""Format with correlations between columns."""
 VERSION: Final = 3
 """Format with numeric features' own edges, or filters of many names."""
 FILTER_VERSION: Final = 2
@@ -45,6 +47,11 @@ FIRST_VERSION: Final = 1
 KIND: Final = "profile"
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 MIN_WEEKS: Final = 4
+NO_JOINT: Final = (
+    "correlations between columns: the reference was made before they were compared; make "
+    "it again"
+)
+_UNREADABLE: Final = (IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +64,6 @@ class Provenance:
     source: str = ""
     sha256: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Season:
-    """Mean location and scale score by hour of the week, each (168, features)."""
-
-    location: Floats
-    scale: Floats
-
-    def taken_from(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
-        """A summary without its season; `hours` says how many rows each hour had."""
-        shares = np.zeros(HOURS)
-        for hour, rows in hours.items():
-            shares[hour] = rows / max(summary.rows, 1)
-        return Summary(
-            summary.rows,
-            summary.finite,
-            summary.location - summary.finite * (shares @ self.location),
-            summary.scale - summary.finite * (shares @ self.scale),
-            summary.bins,
-            summary.events,
-        )
 
 
 @dataclass(frozen=True)
@@ -104,6 +89,12 @@ class Profile:
     provenance: Provenance = field(default_factory=Provenance)
     weekdays: tuple[int, ...] | None = None
     """Days of the week that had rows, 0 for Monday; None without times."""
+    joint: JointModel | None = field(default=None, compare=False)
+    """Correlations between columns: of the last feature and the last of `categories`."""
+    no_joint: str = ""
+    """Why there is no `joint`, as a limit; "" also where there is no pair of columns."""
+    joint_name: str = field(default=JOINT, compare=False)
+    """The feature's name, which two profiles of one model must not share."""
     read_as: str = field(default="", compare=False)
     """Checksum of the file it was read from, "" where it was made here."""
 
@@ -114,11 +105,23 @@ class Profile:
 
     @property
     def _version(self) -> int:
+        if self.joint is not None:
+            return JOINT_VERSION
         large = any(len(c.others) > FEW_NAMES for c in self.categories)
         if self.grid.cuts or large:
             return VERSION
         shared = any(category.others for category in self.categories)
         return FILTER_VERSION if shared else FIRST_VERSION
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names in the order of every array about features: the schema's, and the joint one."""
+        joint = () if self.joint is None else (self.joint_name,)
+        return self.schema.names + joint
+
+    def is_joint(self, feature: int) -> bool:
+        """Return whether a feature stands for the correlations between the others."""
+        return feature == len(self.schema.features)
 
     @property
     def rows(self) -> int:
@@ -171,7 +174,14 @@ class Profile:
 
     def accumulator(self) -> Accumulator:
         """An empty window over this profile's cells."""
-        return Accumulator(self.schema, self.grid, self.categories)
+        own = len(self.schema.features) - self.schema.numeric
+        return Accumulator(self.schema, self.grid, self.categories[:own], self.joint)
+
+    def constant(self, window: Counts) -> NDArray[np.bool_]:
+        """Return which features vary in the reference and are constant in a window."""
+        found = window.constant_beside(self.counts)
+        found[len(self.schema.features) :] = False
+        return found
 
     def require(self, schema: Schema) -> None:
         """Check that a model's schema is this one.
@@ -188,7 +198,8 @@ class Profile:
         if feature < self.schema.numeric:
             return self.grid.label(feature, first, last)
         values = self.categories[feature - self.schema.numeric].values
-        return values[first] if first < len(values) else "other or unseen"
+        rest = "unusual" if self.is_joint(feature) else "other or unseen"
+        return values[first] if first < len(values) else rest
 
     def bin_label(self, feature: int, cells: Sequence[int]) -> str:
         """The cells of one coarse bin, in order, for a person to read."""
@@ -210,14 +221,14 @@ class Profile:
             StateError: the bytes are foreign, damaged or of another version.
         """
         found = codec.version_of(data)
-        known = (FIRST_VERSION, FILTER_VERSION)
-        version = next((each for each in known if found == str(each)), VERSION)
+        known = (FIRST_VERSION, FILTER_VERSION, VERSION)
+        version = next((each for each in known if found == str(each)), JOINT_VERSION)
         payload = codec.decode(data, KIND, version)
         try:
             return replace(
                 _restore(payload), read_as=codec.digest_of(data, KIND, version)
             )
-        except (KeyError, OverflowError, TypeError, ValueError, DriftError) as error:
+        except (*_UNREADABLE, DriftError) as error:
             raise StateError(f"cannot read the profile: {error!r}") from error
 
 
@@ -232,16 +243,8 @@ def _payload(profile: Profile) -> dict[str, Any]:
             "dtype": grid.dtype.name,
             "cuts": [[feature, edges] for feature, edges in grid.cuts.items()],
         },
-        "categories": [
-            {
-                "values": list(c.values),
-                "others": _others(c.others),
-                "open": c.open,
-                "once": c.once,
-                "twice": c.twice,
-            }
-            for c in profile.categories
-        ],
+        "categories": [category.state() for category in profile.categories],
+        "joint": profile.joint.state() if profile.joint else profile.no_joint,
         "rows": profile.rows,
         "cells": profile.counts.cells,
         "levels": LEVELS,
@@ -277,9 +280,17 @@ def _restore(payload: dict[str, Any]) -> Profile:
         tuple(Tensor(n, d, tuple(shape)) for n, d, shape in payload["tensors"]),
         tuple(Feature(*feature) for feature in payload["features"]),
     )
+    categories = tuple(map(CategoryGrid.from_state, payload["categories"]))
+    own = len(schema.features) - schema.numeric
+    joint = payload.get("joint", NO_JOINT)
+    model, no_joint = None, joint
+    if isinstance(joint, dict):
+        model = JointModel.from_state(joint, schema.numeric, categories[:own])
+        no_joint = ""
+    features = len(schema.features) + (model is not None)
     cells = np.array(payload["cells"], np.int64).reshape(-1, CELLS)
-    if cells.shape[0] != len(schema.features):
-        raise StateError(f"{cells.shape[0]} counts, {len(schema.features)} features")
+    if not cells.shape[0] == schema.numeric + len(categories) == features:
+        raise StateError(f"{cells.shape[0]} counts, {features} features")
     grid, spread, season = payload["grid"], payload["dispersion"], payload["season"]
     return Profile(
         schema,
@@ -292,26 +303,17 @@ def _restore(payload: dict[str, Any]) -> Profile:
                 for feature, edges in grid.get("cuts", ())
             },
         ),
-        tuple(
-            CategoryGrid(
-                Names(map(short, c["values"])),
-                _name_filter(c["others"]),
-                bool(c["open"]),
-                None if c.get("once") is None else int(c["once"]),
-                int(c.get("twice", 0)),
-            )
-            for c in payload["categories"]
-        ),
+        categories,
         Counts(cells, int(payload["rows"]), schema.numeric),
         _floats(payload["quantiles"]).reshape(schema.numeric, len(LEVELS)),
         Dispersion(
-            _floats(spread["location"]).reshape(len(schema.features)),
-            _floats(spread["scale"]).reshape(len(schema.features)),
-            _floats(spread["shape"]).reshape(len(schema.features)),
-            _floats(spread["events"]).reshape(len(schema.features), -1),
-            _floats(spread["growth"]).reshape(len(schema.features)),
-            _floats(spread["unit_rows"]).reshape(len(schema.features), -1),
-            _shown(spread, len(schema.features)),
+            _floats(spread["location"]).reshape(features),
+            _floats(spread["scale"]).reshape(features),
+            _floats(spread["shape"]).reshape(features),
+            _floats(spread["events"]).reshape(features, -1),
+            _floats(spread["growth"]).reshape(features),
+            _floats(spread["unit_rows"]).reshape(features, -1),
+            _shown(spread, features),
             np.inf if spread["reach_rows"] is None else float(spread["reach_rows"]),
         ),
         int(payload["blocks"]),
@@ -320,29 +322,14 @@ def _restore(payload: dict[str, Any]) -> Profile:
         season and Season(_floats(season["location"]), _floats(season["scale"])),
         Provenance(payload["source"], payload["sha256"], dict(payload["versions"])),
         _weekdays(payload),
+        model,
+        str(no_joint),
     )
 
 
 def _weekdays(payload: dict[str, Any]) -> tuple[int, ...] | None:
     told = payload.get("weekdays")
     return None if told is None else tuple(int(day) for day in told)
-
-
-def _others(others: NameFilter) -> object:
-    return (
-        {"number": others.number, "bits": b64encode(others.bits).decode()}
-        if others
-        else []
-    )
-
-
-def _name_filter(told: dict[str, Any] | list[str]) -> NameFilter:
-    if isinstance(told, list):
-        return NameFilter.of({short(name) for name in told})
-    bits = b64decode(told["bits"])
-    if len(bits) not in FILTER_BYTES:
-        raise StateError(f"invalid size of the filter of names: {len(bits)} bytes")
-    return NameFilter(int(told["number"]), bits)
 
 
 def _finite(value: float) -> float | None:

@@ -1,13 +1,20 @@
-"""The hour of the week, by which a reference knows its seasons."""
+"""The hour of the week, and what a reference knows of it: its seasons."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.projection import Summary
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 HOURS: Final = 168
 DAYS: Final = (
@@ -28,3 +35,25 @@ def hours_of_week(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     whole = np.floor(seconds / _HOUR_SECONDS).astype(np.int64)
     return np.asarray((whole + _FIRST) % HOURS)
+
+
+@dataclass(frozen=True, slots=True)
+class Season:
+    """Mean location and scale score by hour of the week, each (168, features)."""
+
+    location: Floats
+    scale: Floats
+
+    def taken_from(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
+        """A summary without its season; `hours` says how many rows each hour had."""
+        shares = np.zeros(HOURS)
+        for hour, rows in hours.items():
+            shares[hour] = rows / max(summary.rows, 1)
+        return Summary(
+            summary.rows,
+            summary.finite,
+            summary.location - summary.finite * (shares @ self.location),
+            summary.scale - summary.finite * (shares @ self.scale),
+            summary.bins,
+            summary.events,
+        )

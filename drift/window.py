@@ -27,6 +27,7 @@ from drift.grid import (
     UNSEEN,
     NumericGrid,
 )
+from drift.joint import JointCounter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from drift.features import Schema
+    from drift.joint import JointModel
 
     Integers = NDArray[np.int64] | NDArray[np.uint32]
 
@@ -159,9 +161,14 @@ class Counts:
         return outside
 
     @property
+    def values(self) -> Integers:
+        """All values per feature: the rows, or the batches of a joint feature."""
+        return np.asarray(self.cells.sum(axis=1, dtype=np.int64))
+
+    @property
     def finite(self) -> Integers:
         """Values that take part in a distribution: neither missing nor infinite."""
-        return self.rows - self.missing - self.infinite
+        return self.values - self.missing - self.infinite
 
     @property
     def constant(self) -> NDArray[np.bool_]:
@@ -208,19 +215,21 @@ class Accumulator:
         schema: Schema,
         grid: NumericGrid,
         categories: tuple[CategoryGrid, ...],
-        *,
-        ring_bytes: int = RING_BYTES,
+        joint: JointModel | None = None,
     ) -> None:
-        self._schema = schema
         self._grid = grid
         self._intake = Intake(
             schema,
             grid.dtype,
-            max(ring_bytes // grid.dtype.itemsize, 1),
+            RING_BYTES // grid.dtype.itemsize,
             count=self._count_category,
         )
         self._tables = tuple(CategoryTable(category) for category in categories)
-        self._cells: Integers = np.zeros((len(schema.features), CELLS), np.uint32)
+        self._joint = None if joint is None else JointCounter(joint)
+        # Of each category the cells of the rows in the ring, as far as they are counted.
+        self._of_rows: list[list[NDArray[np.int16]]] = [[] for _ in categories]
+        features = len(schema.features) + (joint is not None)
+        self._cells: Integers = np.zeros((features, CELLS), np.uint32)
         self._rows = 0
         self._violations: Counter[tuple[str, str]] = Counter()
 
@@ -250,11 +259,14 @@ class Accumulator:
         if intake.filled == 0:
             return
         self._widen()
-        numeric = self._grid.features
-        if numeric:
-            self._grid.add(intake.numeric[: intake.filled], self._cells[:numeric])
         for index in range(len(self._tables)):
             self._count_category(index, intake.category(index))
+        rows = intake.numeric[: intake.filled]
+        if self._joint is not None:
+            self._count_joint(self._joint, rows)
+        numeric = self._grid.features
+        if numeric:
+            self._grid.add(rows, self._cells[:numeric])
         self._rows += intake.filled
         intake.clear()
 
@@ -266,9 +278,24 @@ class Accumulator:
         self, index: int, column: NDArray[np.integer] | list[object]
     ) -> None:
         self._widen()
-        cells = self._cells[self._grid.features + index]
-        more = self._tables[index].count(column)
+        cells, table = self._cells[self._grid.features + index], self._tables[index]
+        if self._joint is not None and self._joint.wants(self._intake.capacity):
+            places = table.cells_of(column)
+            self._of_rows[index].append(places)
+            more = np.bincount(places, minlength=CELLS)
+        else:
+            more = table.count(column)
         np.add(cells, more, out=cells, casting="unsafe")
+
+    def _count_joint(self, joint: JointCounter, rows: NDArray[np.floating]) -> None:
+        if joint.wants(self._intake.capacity):
+            categories = [np.concatenate(parts) for parts in self._of_rows]
+            more = joint.add(rows, categories, thin=True)
+            np.add(self._cells[-1], more, out=self._cells[-1], casting="unsafe")
+        else:
+            joint.leave_out(rows.shape[0])
+        for parts in self._of_rows:
+            parts.clear()
 
     @property
     def rows(self) -> int:
@@ -291,7 +318,22 @@ class Accumulator:
         self._cells[:] = 0
         self._rows = 0
         self._violations.clear()
+        if self._joint is not None:
+            self._joint.begin_window()
         return counts
+
+    def batch(self) -> dict[str, Any] | None:
+        """The rows that wait for a batch, as JSON values and arrays; after `peek`."""
+        return None if self._joint is None else self._joint.state()
+
+    def restore_batch(self, told: dict[str, Any]) -> None:
+        """Restore what `batch` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: it cannot be read.
+        """
+        if self._joint is not None:
+            self._joint.resume(told)
 
     def restore(self, counts: Counts) -> None:
         """Restore saved counts.

@@ -99,14 +99,14 @@ def _culprit(
     rates = tuple(
         (
             event,
-            float(before.events[feature, index] / max(before.rows[feature], 1.0)),
-            float(since.events[feature, index] / max(since.rows[feature], 1.0)),
+            float(before.events[feature, index] / max(before.trials[feature], 1.0)),
+            float(since.events[feature, index] / max(since.trials[feature], 1.0)),
         )
         for index, event in enumerate(EVENTS)
         if event != "outside" or not profile.is_open(feature)
     )
     return Culprit(
-        profile.schema.names[feature],
+        profile.names[feature],
         _NAMES[int(np.argmax(log_evidence))],
         float(log_evidence.max()),
         shift,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drift.projection import BINS, EVENTS, Summary
+from drift.projection import BINS, EVENTS, Summary, trials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,11 @@ class Sums:
         self.rows: Floats = packed[..., _ROWS]
         self.bins: Floats = packed[..., _BINS]
         self.events: Floats = packed[..., _EVENTS]
+
+    @property
+    def trials(self) -> Floats:
+        """All values: the rows, or the batches of a joint feature."""
+        return trials(self.finite, self.events)
 
 
 def pack(summary: Summary) -> Floats:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drift import codec
 from drift.alarms import likelihood_ratios
 from drift.alarms.explanation import Culprit, explain
 from drift.alarms.ledger import Ledger, Sums, pack
@@ -184,7 +183,7 @@ class Monitor:
         return np.concatenate(found, axis=1)
 
     def _parts(self) -> Iterator[slice]:
-        return parts(len(self._profile.schema.features), _TOGETHER)
+        return parts(len(self._profile.names), _TOGETHER)
 
     def _of_all_starts(self) -> Floats:
         """Each feature's log evidence, over all starts and channels, (features,)."""
@@ -229,8 +228,8 @@ class Monitor:
         )
         old, new = (spread.events * side[..., None] for side in (longer, long))
         ratios[..., 3:_RANGE] = likelihood_ratios.of_rate(
-            (before.rows[..., None] / old, before.events / old),
-            (after.rows[..., None] / new, after.events / new),
+            (before.trials[..., None] / old, before.events / old),
+            (after.trials[..., None] / new, after.events / new),
             margin=settings.margin_rate,
         )
         # Not extrapolated: the stretches that it is compared with are of the same length.
@@ -285,7 +284,7 @@ class Monitor:
         return self._verdict(total, features, raised=False)
 
     def _nothing(self) -> Floats:
-        return np.full(len(self._profile.schema.features), -np.inf)
+        return np.full(len(self._profile.names), -np.inf)
 
     def _verdict(self, total: float, features: Floats, *, raised: bool) -> Verdict:
         start = self._alarm_start
@@ -301,10 +300,6 @@ class Monitor:
             not self._profile.caveats,
         )
 
-    def to_bytes(self) -> bytes:
-        """The whole state, versioned and checksummed, tied to this profile."""
-        return codec.encode(KIND, VERSION, self.state())
-
     def state(self) -> dict[str, Any]:
         """Return the state as JSON values and arrays, which are not copied."""
         return {
@@ -315,14 +310,6 @@ class Monitor:
             "clear_after": self._clear_after,
             "culprits": [culprit.to_json() for culprit in self._culprits],
         }
-
-    def restore(self, data: bytes) -> None:
-        """Restore what `to_bytes` returned; after an error the monitor is unchanged.
-
-        Raises:
-            StateError: the bytes are foreign, damaged, or of another profile.
-        """
-        self.resume(codec.decode(data, KIND, VERSION))
 
     def resume(self, payload: dict[str, Any]) -> None:
         """Restore what `state` returned; after an error the monitor is unchanged.
@@ -359,7 +346,7 @@ def _sides_at(ledger: Ledger, start: int) -> tuple[Sums, Sums]:
 
 def _log_weights(profile: Profile) -> Floats:
     """Share of the budget of each (feature, channel); a feature's shares add up to 1."""
-    projection, features = profile.projection, len(profile.schema.features)
+    projection, features = profile.projection, len(profile.names)
     weights = np.tile(np.array(WEIGHTS), (features, 1))
     weights[:, 0] *= np.any(projection.location != 0, axis=1)
     weights[:, 1] *= np.any(projection.scale != 0, axis=1)
@@ -367,5 +354,8 @@ def _log_weights(profile: Profile) -> Floats:
     weights[:, 4] *= projection.ordered
     shown = profile.dispersion.shown
     weights[:, _RANGE] *= np.isfinite(shown).all(axis=(1, 2))
+    if profile.joint is not None:
+        # Only more unusual batches are a change.
+        weights[-1] = np.arange(len(CHANNELS)) == CHANNELS.index("outside")
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(weights / weights.sum(axis=1, keepdims=True)))

@@ -111,7 +111,7 @@ def _moved(share: Share) -> str:
 
 
 def _features(found: Judgement, profile: Profile, counts: Counts) -> Iterator[Block]:
-    places = {name: i for i, name in enumerate(profile.schema.names)}
+    places = {name: i for i, name in enumerate(profile.names)}
     for index, feature in enumerate(found.features[:MAX_DRAWN]):
         shown = drift_plots.bars(profile, counts, places[feature.name])
         yield Fold(

@@ -34,12 +34,17 @@ _NOTABLE_SCALE: Final = 0.02
 
 def headline(found: Judgement) -> str:
     """The outcome in a sentence."""
-    features = len(found.features)
+    number = sum(feature.kind != "joint" for feature in found.features)
+    features = f"{number} feature{'s' * (number != 1)}"
     if found.outcome == "drift":
-        count = len(found.changed)
-        return f"Drift in {count} of {features} feature{'s' * (features != 1)}."
+        count = sum(feature.kind != "joint" for feature in found.changed)
+        correlated = len(found.changed) > count
+        if not count and correlated:
+            return f"Drift in the correlations between {features}."
+        more = " and in the correlations between them" * correlated
+        return f"Drift in {count} of {features}{more}."
     if found.outcome == "no_drift":
-        return f"No drift in {features} feature{'s' * (features != 1)}."
+        return f"No drift in {features}."
     return "Not enough data to say."
 
 
@@ -62,6 +67,8 @@ def kind_of_change(feature: FeatureFinding) -> str:
     if feature.constant:
         several = feature.constant_at[:1] in {"[", "("}
         return f"{'all of it lies in' if several else 'all of it is'} {feature.constant_at}"
+    if feature.kind == "joint":
+        return "columns are correlated otherwise"
     if feature.channel == "outside":
         if feature.kind == "numeric":
             return "more of it is out of the reference's range"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import figures
@@ -20,11 +21,12 @@ from drift.alarms.monitor import Monitor
 from drift.comparison import Baseline
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
-from drift.window import SlidingWindow
+from drift.window import Accumulator, Counts, SlidingWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from drifting import Rows
     from figures import Figure
     from numpy.typing import NDArray
 
@@ -122,6 +124,54 @@ def window_100k(*, quick: bool = False) -> Iterator[Figure]:
         measured="peak of what the same window allocates",
         n=1,
     )
+
+
+def joint_cost(*, quick: bool = False) -> Iterator[Figure]:
+    """What correlations between columns add to counting, both in turn."""
+    rng = np.random.default_rng(figures.SEED)
+    rows = rng.normal(size=(100_000, 60)).astype(np.float32)
+    profile = fit(
+        Schema.from_tensors([Tensor("x", "FP32", (60,))]), {"x": rows[:20_000]}
+    )
+    alone = replace(
+        profile,
+        joint=None,
+        categories=(),
+        counts=Counts(profile.counts.cells[:-1], profile.rows, 60),
+    )
+    for name, size in (("window_100k", 100_000), ("one_row_requests", 1)):
+        number = len(rows) if size > 1 else 20_000
+        requests: list[Rows] = [
+            {"x": rows[i : i + size]} for i in range(0, number, size)
+        ]
+
+        with_it, without = profile.accumulator(), alone.accumulator()
+        pairs = [
+            (_window_seconds(with_it, requests), _window_seconds(without, requests))
+            for _ in range(5 if quick else 41)
+        ]
+        # The first of either fills caches.
+        found = figures.median_ratio(
+            [a for a, _ in pairs[1:]], [b for _, b in pairs[1:]]
+        )
+        yield figures.at_most(
+            f"drift.joint_cost.{name}",
+            found.pop("value"),
+            "times the CPU time",
+            1.2 if size > 1 else 1.1,
+            measured=f"a window of {number} rows x 60 floats in requests of {size} rows, "
+            "with correlations over without",
+            n=len(pairs) - 1,
+            **found,
+        )
+
+
+def _window_seconds(window: Accumulator, requests: Sequence[Rows]) -> float:
+    started = time.thread_time()
+    for request in requests:
+        window.update(request)
+    window.take()
+    return time.thread_time() - started
 
 
 def distances(*, quick: bool = False) -> Figure:

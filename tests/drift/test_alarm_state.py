@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import numpy as np
 import pytest
 from drifting_data import SCHEMA, SETTINGS, draw, window_of
 
+from drift import codec
 from drift.alarms.ledger import MAX_STARTS, Ledger
-from drift.alarms.monitor import Monitor
+from drift.alarms.monitor import KIND, VERSION, Monitor
 from drift.errors import StateError
 from drift.fitting import fit
+
+
+def saved(monitor):
+    """The state after a journey through a file."""
+    data = b"".join(codec.packed(KIND, VERSION, monitor.state()))
+    return codec.unpacked(data, KIND, VERSION)
 
 
 def test_a_restored_monitor_goes_on_to_the_same_verdicts():
@@ -23,7 +31,7 @@ def test_a_restored_monitor_goes_on_to_the_same_verdicts():
         data = draw(rng, 300, shift=0.3 * (10 <= number < 22))
         expected = first.update(window_of(profile, data))
         restored = Monitor(profile, SETTINGS)
-        restored.restore(second.to_bytes())
+        restored.resume(saved(second))
         second = restored
         found = second.update(window_of(profile, data))
         assert found.log_evidence == expected.log_evidence
@@ -39,11 +47,13 @@ def test_foreign_state_is_refused_and_changes_nothing():
     mine, other = (fit(SCHEMA, draw(rng, 1000)) for _ in range(2))
     monitor = Monitor(mine, SETTINGS)
     monitor.update(window_of(mine, draw(rng, 100)))
-    before = monitor.to_bytes()
-    for data in (b"", b"PK\x03\x04", before[:-9], Monitor(other).to_bytes()):
+    before = json.dumps(saved(monitor), default=np.ndarray.tolist)
+    mangled = saved(monitor)
+    mangled["ledger"] = {}
+    for state in ({}, mangled, saved(Monitor(other))):
         with pytest.raises(StateError):
-            monitor.restore(data)
-    assert monitor.to_bytes() == before
+            monitor.resume(state)
+    assert json.dumps(saved(monitor), default=np.ndarray.tolist) == before
 
 
 def test_state_stays_small_however_long_it_runs():

@@ -156,8 +156,8 @@ def test_a_report_is_one_page_that_needs_nothing_else(profile, files, tmp_path, 
     assert "script" not in parsed.tags
     assert "url(" not in content
     assert "http" not in re.sub(r"http-equiv", "", content)
-    # A distribution and its distances of each of three features.
-    assert parsed.tags.count("svg") == 3 * 2
+    # A distribution and its distances of each of three features, and of all together.
+    assert parsed.tags.count("svg") == 4 * 2
     assert "prefers-color-scheme: dark" in content
     for word in ("moved most", "SHA-256", "train.npz", "missing", "null &lt;"):
         assert word in content

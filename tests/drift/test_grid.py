@@ -186,16 +186,14 @@ def test_edges_are_where_the_cells_begin():
 def test_categories_beyond_the_kept_ones_are_other_and_new_ones_unseen():
     counts = {f"v{i:04d}": 1000 - i for i in range(300)}
     grid = build_category_grid(counts, complete=True)
-    assert grid.cell("v0299") == OTHER
-    assert grid.cell("never") == UNSEEN
-    assert grid.cell(None) == MISSING
-    assert grid.cell("v0003") == 3
+    cells = CategoryTable(grid).cells(["v0299", "never", None, "v0003"])
+    assert cells == [OTHER, UNSEEN, MISSING, 3]
 
 
 def test_with_too_many_categories_to_keep_none_is_called_unseen():
     grid = build_category_grid({str(i): 1 for i in range(5000)}, complete=True)
     assert grid.open
-    assert grid.cell("never") == OTHER
+    assert CategoryTable(grid).cells(["never"]) == [OTHER]
 
 
 @settings(max_examples=60, deadline=None)

@@ -50,7 +50,7 @@ def test_a_profile_survives_the_journey_through_bytes(profile):
         (lambda data: b"\xff\xfe\n" + data, "not a tritonwatch-drift file"),
         (lambda data: data[:-5], "damaged"),
         (lambda data: data[:-5] + b"00000", "damaged"),
-        (lambda data: data.replace(b" 1 ", b" 99 ", 1), "version '99'"),
+        (lambda data: data.replace(b" 4 ", b" 99 ", 1), "version '99'"),
         (lambda _: codec.encode("monitor", 1, {}), "'monitor' file"),
         (lambda _: codec.encode("profile", 1, {"rows": 3}), "cannot be read"),
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from drift.features import RESERVED
+
 if TYPE_CHECKING:
     from drift.alarms.explanation import Culprit
     from exporter.features.drift.drift_subject import Subject
@@ -80,6 +82,12 @@ def _change(culprit: Culprit) -> dict[str, Any]:
 def sentence(culprit: Culprit) -> str:
     """Return the feature, its kind of change and the amount, in a sentence."""
     name = culprit.feature
+    if name.startswith(RESERVED):
+        _, before, since = culprit.rates[-1]
+        return (
+            f"{name}: columns are correlated otherwise than in the reference in "
+            f"{since:.0%} of batches, usually in {before:.0%}"
+        )
     for event, before, since in culprit.rates:
         if event == culprit.channel:
             return f"{name}: {event} rose from {before:.2%} to {since:.2%} of rows"
@@ -107,7 +115,7 @@ def _moves(culprit: Culprit) -> list[str]:
 def _worst(watch: Watch, look: Look) -> list[dict[str, Any]]:
     """The features with most evidence, with their distances."""
     evidence = look.verdict.features
-    names = watch.profile.schema.names
+    names = watch.profile.names
     order = sorted(range(len(names)), key=lambda place: -float(evidence[place]))
     return [
         {

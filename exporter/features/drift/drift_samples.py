@@ -54,7 +54,7 @@ def _of_side(subject: Subject) -> Iterator[Sample]:
         yield Sample(catalogue.DRIFT_REFERENCE_ROWS, subject.learner.rows, key)
     if (watch := subject.watch) is None:
         return
-    features = len(watch.profile.schema.features)
+    features = len(watch.profile.names)
     exposed = min(features, subject.settings.max_features)
     yield Sample(catalogue.DRIFT_FEATURES, exposed, (*key, "true"))
     yield Sample(catalogue.DRIFT_FEATURES, features - exposed, (*key, "false"))
@@ -100,10 +100,10 @@ def of_features(subject: Subject) -> Iterator[Sample]:
         return
     if watch.look is not None:
         shown = _shown(watch, watch.look, subject.settings.max_features)
-        constant = watch.look.total.constant_beside(watch.profile.counts)
+        constant = watch.profile.constant(watch.look.total)
         for feature in shown:
             yield from _quality(subject.model, watch.profile, watch.look, feature)
-            label = (subject.model, watch.profile.schema.features[feature].name)
+            label = (subject.model, watch.profile.names[feature])
             yield Sample(catalogue.FEATURE_CONSTANT, bool(constant[feature]), label)
             yield from _evidence(subject.model, watch.profile, watch.look, feature)
         for feature in shown:
@@ -113,7 +113,7 @@ def of_features(subject: Subject) -> Iterator[Sample]:
 
 
 def _shown(watch: Watch, look: Look, most: int) -> list[int]:
-    names = watch.profile.schema.names
+    names = watch.profile.names
     if len(names) <= most:
         return list(range(len(names)))
     alarmed = {culprit.feature for culprit in look.verdict.culprits}
@@ -124,7 +124,9 @@ def _shown(watch: Watch, look: Look, most: int) -> list[int]:
 def _quality(
     model: str, profile: Profile, look: Look, feature: int
 ) -> Iterator[Sample]:
-    label = (model, profile.schema.features[feature].name)
+    if profile.is_joint(feature):
+        return
+    label = (model, profile.names[feature])
     total = look.total
     rows = max(total.rows, 1)
     numeric = feature < profile.schema.numeric
@@ -141,7 +143,7 @@ def _quality(
 def _evidence(
     model: str, profile: Profile, look: Look, feature: int
 ) -> Iterator[Sample]:
-    name = profile.schema.features[feature].name
+    name = profile.names[feature]
     evidence = float(look.verdict.features[feature])
     if math.isfinite(evidence):
         yield Sample(catalogue.FEATURE_DRIFT_EVIDENCE, evidence, (model, name))
@@ -154,7 +156,7 @@ def _evidence(
 def _scores(
     subject: Subject, watch: Watch, look: Look, feature: int
 ) -> Iterator[Sample]:
-    name = watch.profile.schema.features[feature].name
+    name = watch.profile.names[feature]
     for score in look.scores:
         value = float(score.distance[feature])
         if not math.isfinite(value):
@@ -173,7 +175,7 @@ def _scores(
 
 def _bins(subject: Subject, watch: Watch) -> Iterator[Sample]:
     reference_id = watch.profile.fingerprint[:_REFERENCE_DIGITS]
-    for feature, name in enumerate(watch.profile.schema.names):
+    for feature, name in enumerate(watch.profile.names):
         if not any(fnmatchcase(name, p) for p in subject.settings.export_bins):
             continue
         used = int(watch.profile.projection.used[feature])

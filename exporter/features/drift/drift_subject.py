@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
 
 from drift.errors import DriftError, ProfileError, StateError
+from drift.features import RESERVED
 from drift.fitting import ProfileBuilder
 from drift.reference import Profile, Provenance
 from exporter.features.drift.drift_outlook import Outlooks
@@ -39,6 +41,7 @@ State = Literal["waiting", "learning", "watching", "refused"]
 _PROFILE: Final = "profile"
 _STATE: Final = "state"
 _OUTLOOK: Final = "outlook"
+_JOINT_OUTPUTS: Final = f"{RESERVED} outputs)"
 # Limit of raw rows kept until the cells are chosen: 16 MB.
 _SAMPLE_VALUES: Final = 2_000_000
 _SAMPLE_ROWS: Final = (500, 20_000)
@@ -201,11 +204,17 @@ class Subject:
         return profile
 
     def _unless_known(self, data: bytes) -> Profile:
-        profile = Profile.from_bytes(data)
+        profile = self._named(Profile.from_bytes(data))
         known = None if self.watch is None else self.watch.profile
         if known is not None and known.fingerprint == profile.fingerprint:
             return known
         return profile
+
+    def _named(self, profile: Profile) -> Profile:
+        """The profile, with names that the model's other side does not have."""
+        if self.settings.side == "inputs":
+            return profile
+        return replace(profile, joint_name=_JOINT_OUTPUTS)
 
     def _learn(self, schema: Schema) -> None:
         if self.learner is None or self.learner.schema != schema:
@@ -311,7 +320,7 @@ class Subject:
             self.save()
 
     def _learnt(self, learner: Learner) -> None:
-        profile = learner.profile(self.model)
+        profile = self._named(learner.profile(self.model))
         self._store.write(_PROFILE, profile.to_bytes())
         log.info(
             "drift_reference_learnt",

@@ -105,7 +105,7 @@ class Watch:
         self.statistics = WatchStatistics()
         self.violations: Counter[str] = Counter()
         """Schema violations by kind, of every request so far."""
-        self.coarse: Floats = np.zeros((len(profile.schema.features), BINS))
+        self.coarse: Floats = np.zeros((len(profile.names), BINS))
         """Values by coarse bin, of every row so far."""
         self._settings = settings
         self._clock = clock
@@ -223,13 +223,14 @@ class Watch:
         They share our memory: to be written before the next `step`.
         """
         with self._lock:
-            open_window = self._window.peek()
+            open_window, batch = self._window.peek(), self._window.batch()
         return codec.packed(
             KIND,
             VERSION,
             {
                 "monitor": self._monitor.state(),
                 "open": open_window.state(),
+                "batch": batch,
                 "age_seconds": self._clock() - self._opened,
                 "opened_at": self._opened_at,
                 "closed_at": self.look.closed_at if self.look else None,
@@ -250,6 +251,8 @@ class Watch:
             self._monitor.resume(payload["monitor"])
             panes, opened = payload["panes"], payload["open"]
             self._window.restore(opened)
+            if payload.get("batch") is not None:
+                self._window.restore_batch(payload["batch"])
             self._restored = _Restored(
                 opened.rows, self.baseline.coarse(opened), opened.violations
             )
@@ -267,8 +270,8 @@ class Watch:
         for pane in panes:
             self._sliding.push(pane)
         # A window without rows changes nothing and says how the alarm stands.
-        schema = self.profile.schema
-        nothing = Counts.empty(len(schema.features), schema.numeric)
+        profile = self.profile
+        nothing = Counts.empty(len(profile.names), profile.schema.numeric)
         verdict = self._monitor.update(nothing)
         self._see(closed_at, self._sliding.total(), verdict)
 

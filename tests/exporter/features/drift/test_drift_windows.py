@@ -15,7 +15,7 @@ def test_clean_data_raise_no_alarm_and_a_shift_names_its_feature(bench, entry):
         bench.window(bench.rows(300, shift=0.5))
     assert bench.value(ALARM, "m") == 1
     named = {s.labels[1]: s.value for s in bench.all("triton_feature_drift_alarm")}
-    assert named == {"x[0]": 0, "x[1]": 1, "x[2]": 0, "colour": 0}
+    assert named == {"x[0]": 0, "x[1]": 1, "x[2]": 0, "colour": 0, "(joint)": 0}
     assert bench.value("triton_model_drift_alarms_total", "m") == 1
     began = bench.value("triton_model_drift_start_timestamp_seconds", "m")
     assert abs(began - (1_800_000_000 + shifted_at)) <= 20

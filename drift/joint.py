@@ -1,0 +1,314 @@
+"""Correlation between columns: a score for each batch of consecutive rows.
+
+`BATCH` consecutive rows give the correlation of every pair of columns. Of each, Fisher's z
+is compared with its mean over the reference's batches, in units of its deviation there; the
+score of the batch is the largest of these. A batch whose score exceeds the limit that one in
+sixteen of the reference exceeded is `unusual`. Alarms test whether these became more: one
+more feature, (joint), with the evidence of a rate.
+
+Correlations are about the batch's own means and deviations, so a shift or another scale of
+a column does not count. Nothing is inverted: collinear columns are ordinary ones.
+Rows that depend on each other change the scores of the reference as they change those of
+traffic, as long as batches are of consecutive rows on both sides: of long windows whole
+batches are left out, never rows of one.
+
+Reference: Fisher (1921), "On the probable error of a coefficient of correlation deduced
+from a small sample".
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from drift.categories import CategoryGrid
+from drift.errors import StateError
+from drift.grid import CELLS, MISSING, UNSEEN
+from drift.names import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Narrow = NDArray[np.float32]
+    Cells = NDArray[np.integer]
+
+BATCH: Final = 64
+MAX_COLUMNS: Final = 256
+USUAL: Final = 0
+CATEGORY: Final = CategoryGrid(Names(("usual",)), once=0)
+"""The cells of the feature: usual batches, and `unseen` for unusual ones."""
+
+_WHOLE_BATCHES: Final = 16
+"""Batches of a window that are taken one after the other."""
+_ONE_IN: Final = 128
+"""Of the others one in so many: in all 1,792 rows of a window of 100,000."""
+_CLIP: Final = 4.0
+_MOST: Final = 0.999
+_FEW_VALUES: Final = 5
+_BITS: Final = 4
+_ONE_THREAD: Final = 1 << 18
+"""Products of matrices up to this many steps stay in the calling thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The columns of one category: which of `category_codes`, and their means.
+
+    `table` (CELLS, columns) has the value of each cell less the mean, 0 for missing.
+    """
+
+    chosen: NDArray[np.intp]
+    mean: Floats
+    table: Narrow
+
+    @classmethod
+    def of(cls, category: CategoryGrid, chosen: object, mean: object) -> Code:
+        """Return the chosen columns of a category.
+
+        Raises:
+            IndexError: it has no such column.
+            ValueError: there is not one mean for each.
+        """
+        places = np.array(chosen, np.intp).reshape(-1)
+        means = np.array(mean, np.float64).reshape(places.shape)
+        table = (category_codes(category)[:, places] - means).astype(np.float32)
+        table[MISSING] = 0.0
+        return cls(places, means, table)
+
+
+@dataclass(frozen=True, slots=True)
+class JointModel:
+    """What a batch is compared with.
+
+    `used` are the numeric features that take part, with their `centre` and `width`;
+    `codes` the columns of each category. `mean` and `deviation` (columns, columns) are
+    those of Fisher's z over the reference's batches.
+    """
+
+    used: NDArray[np.intp]
+    centre: Floats
+    width: Floats
+    codes: tuple[Code, ...]
+    mean: Narrow
+    deviation: Narrow
+    limit: float
+
+    def columns(
+        self, numeric: NDArray[np.floating], categories: Sequence[Cells]
+    ) -> Narrow:
+        """Rows as bounded columns without missing values, (rows, columns)."""
+        scales = self.used, self.centre, self.width
+        return encoded(numeric, categories, scales, self.codes)
+
+    def cell(self, batch: Narrow) -> int:
+        """The cell of a batch, (BATCH, columns), whose contents are lost."""
+        apart = score(fisher(batch), self.mean, self.deviation)
+        return UNSEEN if apart > self.limit else USUAL
+
+    def state(self) -> dict[str, Any]:
+        """Return values for JSON."""
+        return {
+            "used": self.used,
+            "centre": self.centre,
+            "width": self.width,
+            "codes": [[code.chosen, code.mean] for code in self.codes],
+            "mean": _upper(self.mean),
+            "deviation": _upper(self.deviation),
+            "limit": self.limit,
+        }
+
+    @classmethod
+    def from_state(
+        cls, told: dict[str, Any], numeric: int, categories: Sequence[CategoryGrid]
+    ) -> JointModel:
+        """Restore what `state` returned, beside the same `numeric` features and categories.
+
+        Raises:
+            StateError: it is not of these features.
+            TypeError, ValueError, KeyError, IndexError: it cannot be read.
+        """
+        used = np.array(told["used"], np.intp).reshape(-1)
+        if used.size and not (used.min() >= 0 and used.max() < numeric):
+            raise StateError(f"numeric features {used.tolist()} of {numeric}")
+        codes = tuple(
+            Code.of(category, *code)
+            for category, code in zip(categories, told["codes"], strict=True)
+        )
+        columns = used.size + sum(code.chosen.size for code in codes)
+        return cls(
+            used,
+            np.array(told["centre"], np.float64).reshape(used.shape),
+            np.array(told["width"], np.float64).reshape(used.shape),
+            codes,
+            _symmetric(told["mean"], columns, 0.0),
+            _symmetric(told["deviation"], columns, 1.0),
+            float(told["limit"]),
+        )
+
+
+def _upper(matrix: Narrow) -> str:
+    """The part above the diagonal of a symmetric matrix, as text."""
+    places = np.triu_indices(matrix.shape[0], 1)
+    return b64encode(matrix[places].astype("<f4").tobytes()).decode()
+
+
+def _symmetric(text: str, columns: int, diagonal: float) -> Narrow:
+    if not 1 < columns <= MAX_COLUMNS:
+        raise StateError(f"correlations of {columns} columns")
+    found = np.full((columns, columns), diagonal, np.float32)
+    places = np.triu_indices(columns, 1)
+    found[places] = np.frombuffer(b64decode(text), "<f4")
+    found.T[places] = found[places]
+    return found
+
+
+def encoded(
+    numeric: NDArray[np.floating],
+    categories: Sequence[Cells],
+    scales: tuple[NDArray[np.intp], Floats, Floats],
+    codes: Sequence[Code],
+) -> Narrow:
+    """Rows as bounded columns: numbers of `scales`, then the `codes` of categories."""
+    used, centre, width = scales
+    # In the numbers' own type: of traffic that is 32 bits where these are enough.
+    found = numeric.take(used, axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found -= centre.astype(found.dtype)
+        found /= width.astype(found.dtype)
+    np.minimum(found, _CLIP, out=found)
+    np.maximum(found, -_CLIP, out=found)
+    missing = np.isnan(found)
+    if missing.any():
+        found[missing] = 0.0
+    parts = [code.table[cells] for code, cells in zip(codes, categories, strict=True)]
+    return np.concatenate((found.astype(np.float32, copy=False), *parts), axis=1)
+
+
+def fisher(batch: Narrow) -> Narrow:
+    """Fisher's z of each pair of columns; 0 for a column with itself or a constant one."""
+    batch -= batch.sum(axis=0) * np.float32(1.0 / batch.shape[0])
+    size = np.sqrt(np.einsum("rc,rc->c", batch, batch))
+    batch /= np.where(size > 0, size, np.float32(1.0))
+    columns = batch.shape[1]
+    step = max(_ONE_THREAD // max(columns**2, 1), 1)
+    found = batch[:step].T @ batch[:step]
+    for start in range(step, batch.shape[0], step):
+        part = batch[start : start + step]
+        found += part.T @ part
+    np.minimum(found, _MOST, out=found)
+    np.maximum(found, -_MOST, out=found)
+    found.reshape(-1)[:: columns + 1] = 0.0
+    return np.asarray(np.arctanh(found, out=found))
+
+
+def score(z: Narrow, mean: Narrow, deviation: Narrow) -> float:
+    """The score of a batch from Fisher's z of its pairs, which are lost."""
+    z -= mean
+    z /= deviation
+    return max(float(z.max()), -float(z.min()))
+
+
+def category_codes(category: CategoryGrid) -> Narrow:
+    """Columns for the values of a category, (CELLS, columns), not yet centred.
+
+    Of up to `_FEW_VALUES` values each but one has a column. More are put into 16 groups in
+    the order of their names, and each of four columns halves the groups.
+    """
+    number = len(category.values)
+    if number <= _FEW_VALUES:
+        found = np.zeros((CELLS, max(number - (not category.others), 0)), np.float32)
+        columns = np.arange(found.shape[1])
+        found[columns, columns] = 1.0
+        return found
+    group = np.arange(number) * min(1 << _BITS, number) // number
+    bits = (group[:, None] >> np.arange(_BITS)) & 1
+    found = np.zeros((CELLS, _BITS), np.float32)
+    found[:number] = bits
+    return found
+
+
+class JointCounter:
+    """Puts consecutive rows together to batches, and counts these by cell.
+
+    `known` are cells of the first batches, where they are known already.
+    """
+
+    def __init__(self, model: JointModel, known: Sequence[int] = ()) -> None:
+        self._model = model
+        self._known = list(reversed(known))
+        self._buffer = np.zeros((BATCH, model.mean.shape[0]), np.float32)
+        self._held = 0
+        self._skip = 0
+        self._taken = 0
+
+    def wants(self, rows: int) -> bool:
+        """Return whether any of the next rows is of a batch that is taken."""
+        return self._skip < rows
+
+    def add(
+        self, numeric: NDArray[np.floating], categories: Sequence[Cells], *, thin: bool
+    ) -> NDArray[np.int64]:
+        """Count the batches that these rows complete, (CELLS,).
+
+        With `thin` only some batches of a long window are taken.
+        """
+        counts = np.zeros(CELLS, np.int64)
+        start, rows = 0, numeric.shape[0]
+        while start < rows:
+            if self._skip:
+                left_out = min(self._skip, rows - start)
+                self._skip -= left_out
+                start += left_out
+                continue
+            stop = min(rows, start + BATCH - self._held)
+            part = self._model.columns(
+                numeric[start:stop], [cells[start:stop] for cells in categories]
+            )
+            self._buffer[self._held : self._held + stop - start] = part
+            self._held += stop - start
+            start = stop
+            if self._held == BATCH:
+                counts[self._complete()] += 1
+                if thin and self._taken >= _WHOLE_BATCHES:
+                    self._skip = (_ONE_IN - 1) * BATCH
+        return counts
+
+    def leave_out(self, rows: int) -> None:
+        """Pass over rows of which `wants` said that none is needed."""
+        self._skip -= rows
+
+    def _complete(self) -> int:
+        self._held = 0
+        self._taken += 1
+        return self._known.pop() if self._known else self._model.cell(self._buffer)
+
+    def begin_window(self) -> None:
+        """A new window: its first batches are all taken. An open batch continues."""
+        self._taken = 0
+        self._skip = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the open batch and what is left out, as JSON values and an array."""
+        rows = self._buffer[: self._held].astype(np.float64)
+        return {"rows": rows, "skip": self._skip, "taken": self._taken}
+
+    def resume(self, told: dict[str, Any]) -> None:
+        """Restore what `state` returned.
+
+        Raises:
+            ValueError: it is of other columns, or more than a batch.
+            KeyError, TypeError: it cannot be read.
+        """
+        rows = np.array(told["rows"], np.float64)
+        held = rows.shape[0]
+        if not held < BATCH:
+            raise ValueError(f"an open batch of {held} rows")
+        self._buffer[:held] = rows.reshape(held, self._buffer.shape[1])
+        self._held = held
+        self._skip, self._taken = max(int(told["skip"]), 0), int(told["taken"])

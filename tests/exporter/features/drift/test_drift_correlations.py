@@ -1,0 +1,83 @@
+"""Correlations between the columns of a model's data, with default settings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drift.features import Schema, Tensor
+
+ANSWERS = Schema.from_tensors([Tensor("y", "FP32", (2,))])
+
+
+def correlated(rng, rows, columns, correlation):
+    x = rng.normal(size=(rows, columns))
+    x[:, 1] = correlation * x[:, 0] + np.sqrt(1 - correlation**2) * x[:, 1]
+    return x.astype(np.float32)
+
+
+def inputs(bench, rows, correlation):
+    return bench.rows(rows) | {"x": correlated(bench.rng, rows, 3, correlation)}
+
+
+def outputs(bench, rows, correlation):
+    return {"y": correlated(bench.rng, rows, 2, correlation)}
+
+
+def test_a_change_of_correlation_alone_is_an_alarm_on_the_joint_feature(bench):
+    bench.watch({"reference": bench.profile(inputs(bench, 10_000, 0.0))})
+    for _ in range(4):
+        bench.window(inputs(bench, 500, 0.0), seconds=600)
+    assert bench.value("triton_model_drift_alarm", "m") == 0
+    assert bench.value("triton_drift_promise_kept", "m", "inputs") == 1
+    for _ in range(3):
+        bench.window(inputs(bench, 500, 0.95), seconds=600)
+    assert bench.value("triton_model_drift_alarm", "m") == 1
+    alarms = {s.labels: s.value for s in bench.all("triton_feature_drift_alarm")}
+    assert [labels for labels, value in alarms.items() if value] == [("m", "(joint)")]
+    psi = bench.value("triton_feature_drift_score", "m", "(joint)", "psi")
+    upper = bench.value("triton_feature_drift_null", "m", "(joint)", "psi", "upper")
+    assert psi > upper > 0
+    assert bench.value("triton_feature_missing_ratio", "m", "(joint)") is None
+    (change,) = bench.document()["changes"]
+    assert change["says"].startswith("(joint): columns are correlated otherwise")
+
+
+def test_each_side_of_a_model_has_a_joint_feature_of_its_own(bench):
+    answers = bench.profile(outputs(bench, 10_000, 0.5), ANSWERS, "answers.json")
+    bench.watch(
+        {"reference": bench.profile(inputs(bench, 10_000, 0.0))},
+        {"side": "outputs", "reference": answers},
+    )
+    for correlation in (0.5, -0.5, -0.5, -0.5):
+        bench.window(
+            inputs(bench, 500, 0.0),
+            outputs=outputs(bench, 500, correlation),
+            seconds=600,
+        )
+    assert bench.state(side="outputs") == bench.state() == "watching"
+    alarms = {s.labels[1]: s.value for s in bench.all("triton_feature_drift_alarm")}
+    assert alarms["(joint)"] == 0
+    assert alarms["(joint outputs)"] == 1
+
+
+def test_a_learnt_reference_has_it_too(bench):
+    bench.watch({"learn": {"rows": 5000, "seconds": 60}})
+    for _ in range(10):
+        bench.window(inputs(bench, 500, 0.5), seconds=10)
+    assert bench.state() == "watching"
+    for _ in range(4):
+        bench.window(inputs(bench, 500, -0.5), seconds=600)
+    assert bench.value("triton_feature_drift_alarm", "m", "(joint)") == 1
+
+
+def test_its_evidence_survives_a_restart(bench, another_bench):
+    entry = {
+        "reference": bench.profile(inputs(bench, 10_000, 0.0)),
+        "state": bench.folder / "state",
+    }
+    bench.watch(entry)
+    for _ in range(3):
+        bench.window(inputs(bench, 500, 0.95), seconds=600)
+    bench.collector.close()
+    another_bench.watch(entry)
+    assert another_bench.value("triton_feature_drift_alarm", "m", "(joint)") == 1
