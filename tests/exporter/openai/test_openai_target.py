@@ -214,6 +214,18 @@ async def test_objectives_judge_probes_and_what_its_page_reports(llm):
     assert events("cache", "bad") >= 1
 
 
+async def test_a_control_chart_watches_what_its_page_reports(llm):
+    signal = {
+        "name": "cache",
+        "metric": "triton_backend_kv_cache_usage_ratio",
+        "every_seconds": 1,
+        "baseline": {"mean": 0.1, "sigma": 0.01},
+    }
+    spc = {"kind": "spc", "interval_seconds": 0.5, "signals": [signal]}
+    async with watching(llm, collectors=[*COLLECTORS, spc]) as served:
+        await served.until(lambda a: 1 in a.values("triton_spc_alarm", signal="cache"))
+
+
 async def test_golden_prompts_are_compared_with_the_answers(llm, tmp_path):
     rows = 2
     columns = {
