@@ -14,10 +14,11 @@ from grafana.panels import (
     good_below,
     latest,
     number,
+    only_above_zero,
     rate,
-    rows,
     series,
 )
+from grafana.tables import rows
 
 
 def build() -> Any:
@@ -39,9 +40,9 @@ def build() -> Any:
 def _golden() -> list[Any]:
     return [
         number(
-            "Checks that fail",
-            "Golden checks that fail now: answers that are not those recorded, or fewer"
-            " right ones than chance explains.",
+            "Failing golden checks",
+            "Checks whose answers differ from those recorded, or of which fewer are correct than"
+            " chance explains.",
             "short",
             Query("sum(triton_golden_failing<v>)"),
             span=6,
@@ -50,16 +51,16 @@ def _golden() -> list[Any]:
             alerts=["TritonSilentFailure", "TritonGoldenLoss"],
         ),
         number(
-            "Least score",
-            "Of all golden sets and metrics.",
+            "Lowest golden score",
+            "The lowest of all golden sets and metrics; compare it with its baseline below.",
             "percentunit",
             Query("min(triton_golden_score_ratio<v>)"),
             span=6,
             no_value="no golden data",
         ),
         number(
-            "Charts out of control",
-            "Control charts whose alarm stands.",
+            "Control charts in alarm",
+            "Control charts whose signal left its limits.",
             "short",
             Query("sum(triton_spc_alarm<s>)"),
             span=6,
@@ -68,8 +69,8 @@ def _golden() -> list[Any]:
             alerts=["TritonProcessOutOfControl"],
         ),
         number(
-            "Comparisons that got worse",
-            "Metrics of which a challenger is worse than its champion beyond the margin.",
+            "Challenger metrics that are worse",
+            "Metrics in which a challenger is worse than its champion beyond the margin.",
             "short",
             Query('sum(triton_comparison_verdict<s,verdict="worse">)'),
             span=6,
@@ -79,7 +80,8 @@ def _golden() -> list[Any]:
         ),
         series(
             "Golden score",
-            "Of the latest answers to the whole set, beside the score a loss counts from.",
+            "Score of the latest answers to the whole set. Dashed: the baseline that a loss is"
+            " measured from, and the 95 % interval of the accuracy.",
             "percentunit",
             latest("min", "triton_golden_score_ratio<v>", "model, dataset, metric"),
             latest(
@@ -97,7 +99,7 @@ def _golden() -> list[Any]:
                 )
                 for aggregate, bound in (("min", "lower"), ("max", "upper"))
             ),
-            band=("/ lower$/", "/ upper$/"),
+            band=("/ (lower|baseline)$/", "/ upper$/"),
             most=1,
         ),
         rows(
@@ -112,14 +114,15 @@ def _golden() -> list[Any]:
                 legend="usable",
             ),
             span=12,
+            yes_no=("usable",),
             steps=good_above(0.5, 1),
             alerts=["TritonGoldenUnusable"],
         ),
         series(
-            "Golden answers",
-            "Samples a second by outcome.",
+            "Golden answers by outcome",
+            "Samples a second; outcomes that do not occur are left out.",
             "cps",
-            rate("triton_golden_samples_total<v>", "model, outcome"),
+            only_above_zero(rate("triton_golden_samples_total<v>", "model, outcome")),
         ),
     ]
 
@@ -143,7 +146,7 @@ def _unlabelled() -> list[Any]:
         ),
         rows(
             "Conditions of the estimate",
-            "0: do not rely on the estimate. Where all hold a changed relation of inputs to"
+            "no: do not rely on the estimate. Where all hold a changed relation of inputs to"
             " truth still goes unseen. no_drift is missing where nobody watches the inputs.",
             "none",
             latest(
@@ -153,10 +156,11 @@ def _unlabelled() -> list[Any]:
                 legend="holds",
             ),
             span=12,
+            yes_no=("holds",),
             steps=good_above(0.5, 1),
         ),
         series(
-            "What it predicts",
+            "Predicted classes",
             "Share of the latest production answers that name each class.",
             "percentunit",
             latest(
@@ -164,7 +168,7 @@ def _unlabelled() -> list[Any]:
                 'triton_output_class_ratio<v,source="production">',
                 "model, class",
             ),
-            stacked=True,
+            most=1,
         ),
     ]
 
@@ -172,14 +176,14 @@ def _unlabelled() -> list[Any]:
 def _control() -> list[Any]:
     return [
         series(
-            "Charts",
+            "Control chart statistics",
             "Statistic of each chart in standard deviations of its signal.",
             "short",
             Query("triton_spc_statistic<s>", "{{instance}} {{signal}} {{chart}}"),
             least=None,
         ),
         rows(
-            "Signals",
+            "Watched signals",
             "Limits come from the wanted in-control run length. Where neighbouring samples"
             " are correlated the charts run on residuals.",
             "none",
@@ -193,6 +197,9 @@ def _control() -> list[Any]:
                 },
             ),
             span=12,
+            yes_no=("alarm", "learning"),
+            steps=good_below(1, 1),
+            colored=("alarm",),
         ),
     ]
 
@@ -218,7 +225,7 @@ def _comparisons() -> list[Any]:
             least=None,
         ),
         series(
-            "Pairs",
+            "Compared pairs",
             "Inputs a second that both were asked, by outcome; only pairs of which"
             " both answered are evidence.",
             "cps",
@@ -243,31 +250,21 @@ def _comparisons() -> list[Any]:
             ),
         ),
         rows(
-            "Verdicts",
-            "The verdict in force for each metric.",
+            "Comparison verdicts",
+            "The verdict on each metric now: undecided until the evidence suffices.",
             "none",
             Query(
                 "max by (comparison, metric, verdict) (triton_comparison_verdict<s> == 1)",
                 "in force",
             ),
             span=12,
+            hidden=("in force",),
         ),
     ]
 
 
 def _cold() -> list[Any]:
     return [
-        series(
-            "Latest load",
-            "From loading to ready, and from there to the first answered inference.",
-            "s",
-            Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
-            Query(
-                "triton_model_first_inference_seconds<v>",
-                "{{instance}} {{model}} first inference",
-            ),
-            alerts=["TritonColdStartSlower"],
-        ),
         number(
             "Loads in the last hour",
             "Model versions that became ready: reloads that nobody planned are worth a"
@@ -278,11 +275,22 @@ def _cold() -> list[Any]:
             steps=(Step(None, "blue"),),
         ),
         number(
-            "Serving",
+            "Models serving",
             "Share of model versions through which a tensor goes.",
             "percentunit",
             Query("avg(triton_model_serving<v>)"),
             span=12,
             steps=good_above(0.5, 1),
+        ),
+        series(
+            "Duration of the latest load",
+            "From loading to ready, and from there to the first answered inference.",
+            "s",
+            Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
+            Query(
+                "triton_model_first_inference_seconds<v>",
+                "{{instance}} {{model}} first inference",
+            ),
+            alerts=["TritonColdStartSlower"],
         ),
     ]

@@ -13,9 +13,9 @@ from grafana.panels import (
     latest,
     number,
     rate,
-    rows,
     series,
 )
+from grafana.tables import rows
 
 
 def build() -> Any:
@@ -27,15 +27,15 @@ def build() -> Any:
         " where it comes from; `model` is a model of the machine, not a measurement.",
         ("Now", _now()),
         ("By model", _models()),
-        ("The balance", _balance()),
-        ("Boards", _boards()),
+        ("Energy balance", _balance()),
+        ("GPUs", _boards()),
     )
 
 
 def _now() -> list[Any]:
     return [
         number(
-            "Power",
+            "Measured power",
             "Of everything whose energy is measured: models, idle and unattributed together.",
             "watt",
             Query(
@@ -46,14 +46,14 @@ def _now() -> list[Any]:
             ),
         ),
         number(
-            "Sensors believed",
-            "Share of power sensors that are read and believed; the others give no number.",
+            "Trusted power sensors",
+            "Share of power sensors whose readings are plausible; the others are left out.",
             "percentunit",
             Query("avg(triton_power_sensor_up<s>)"),
             steps=good_above(0.5, 1),
         ),
         number(
-            "Attributed",
+            "Energy attributed to models",
             "Share of the measured energy that production inferences caused, above idle.",
             "percentunit",
             Query(
@@ -99,7 +99,7 @@ def _models() -> list[Any]:
             ),
         ),
         series(
-            "Carbon",
+            "Carbon by model",
             "Grams of CO2 equivalent a second, by the grid's intensity and the PUE.",
             "massg",
             rate("triton_model_carbon_grams_total<v>", "model"),
@@ -139,7 +139,7 @@ def _balance() -> list[Any]:
             stacked=True,
         ),
         series(
-            "By boundary",
+            "Power by boundary",
             "As MLPerf Power draws them: gpu, host, and node with its PUE.",
             "watt",
             rate("triton_boundary_energy_joules_total<s>", "boundary"),
@@ -159,14 +159,14 @@ def _balance() -> list[Any]:
 def _boards() -> list[Any]:
     return [
         series(
-            "Power of boards",
-            "Of the whole board, as its sensor says.",
+            "GPU power",
+            "Of the whole board, by its sensor.",
             "watt",
             Query("triton_gpu_power_watts<s>", "{{instance}} {{gpu}} {{name}}"),
             span=8,
         ),
         series(
-            "Temperature",
+            "GPU temperature",
             "Of the GPU's core; near its limit clocks are held down.",
             "celsius",
             Query("triton_gpu_temperature_celsius<s>", "{{instance}} {{gpu}}"),
@@ -174,7 +174,7 @@ def _boards() -> list[Any]:
             steps=good_below(80, 90),
         ),
         series(
-            "Throttling",
+            "GPU throttling",
             "Seconds a second for which clocks were held down, by reason.",
             "percentunit",
             rate("triton_gpu_throttle_seconds_total<s>", "instance, gpu, reason"),

@@ -87,7 +87,7 @@ def _answers() -> list[Any]:
             most=1,
         ),
         series(
-            "Responses of a request",
+            "Responses per request",
             "Mean number: shorter answers are faster ones, and a fall may be requests that"
             " were cancelled or failed, which traces do not distinguish.",
             "short",
@@ -104,7 +104,7 @@ def _answers() -> list[Any]:
 def _tokens() -> list[Any]:
     return [
         series(
-            "Tokens a second",
+            "Tokens per second",
             "Production's, of the best source there is: metrics of the backend, responses of"
             " traced requests, or a configured estimate.",
             "short",
@@ -182,14 +182,14 @@ def _backends() -> list[Any]:
             alerts=["TritonKvCacheFull"],
         ),
         series(
-            "Requests that had to start over",
+            "Preempted requests",
             "The backend put them out of the KV cache to make room for others.",
             "cps",
             rate("triton_backend_preemptions_total<v>", "model"),
             alerts=["TritonPreemptionsRising"],
         ),
         series(
-            "Share of prompts found in the prefix cache",
+            "Prefix cache hits",
             "Prompt tokens found there, of those looked up: they need not be computed again.",
             "percentunit",
             quotient(

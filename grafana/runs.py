@@ -6,7 +6,18 @@ from typing import Any
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
-from grafana.panels import Query, good_above, heat, latest, number, rate, rows, series
+from grafana.panels import (
+    HEIGHT,
+    Query,
+    good_above,
+    heat,
+    latest,
+    number,
+    only_above_zero,
+    rate,
+    series,
+)
+from grafana.tables import rows
 
 
 def build() -> Any:
@@ -25,19 +36,20 @@ def build() -> Any:
 def _runs() -> list[Any]:
     return [
         rows(
-            "Runs that go on",
+            "Active runs",
             "Load and chaos runs and their phase.",
             "none",
             latest(
                 "max",
                 "triton_run_info<s>",
                 "run, kind, profile, phase",
-                legend="goes on",
+                legend="active",
             ),
             span=12,
+            yes_no=("active",),
         ),
         series(
-            "Phases",
+            "Phases of runs",
             "1 while a run is in the phase.",
             "short",
             latest(
@@ -72,9 +84,10 @@ def _meanwhile() -> list[Any]:
         ),
         series(
             "Probes by outcome",
-            "Whether a tensor still goes through while the run goes on.",
+            "Whether a tensor still goes through during the run; outcomes that do not occur are"
+            " left out.",
             "cps",
-            rate("triton_probe_total<v>", "outcome"),
+            only_above_zero(rate("triton_probe_total<v>", "outcome")),
             stacked=True,
         ),
     ]
@@ -83,7 +96,7 @@ def _meanwhile() -> list[Any]:
 def _capacity() -> list[Any]:
     return [
         number(
-            "Least headroom",
+            "Lowest headroom",
             "What is left of the capacity that a search found, at production's present"
             " rate.",
             "percentunit",
@@ -92,9 +105,9 @@ def _capacity() -> list[Any]:
             steps=good_above(0, 0.2),
             no_value="no search",
             alerts=["TritonHeadroomGone", "TritonHeadroomLow"],
-        ),
+        ).height(HEIGHT),
         series(
-            "Capacity with its interval, and production",
+            "Capacity with its interval, and request rate",
             "The highest rate that held the objective, and what is asked now.",
             "reqps",
             *(
