@@ -65,7 +65,7 @@ def test_locust_takes_the_arguments(documents, name) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "TritonUser" in done.stdout
+    assert "ScheduledUser" in done.stdout
 
 
 @pytest.mark.parametrize(
