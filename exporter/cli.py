@@ -16,6 +16,7 @@ from exporter.commands import (
     golden_options,
     serve_options,
 )
+from exporter.commands.command_help import PrintBashCompletion, PrintManPage
 from exporter.commands.common_options import add_config
 from exporter.errors import ConfigError, ListenError, TritonwatchError
 
@@ -65,6 +66,15 @@ def _parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--version", action="version", version=f"tritonwatch {version('tritonwatch')}"
+    )
+    parser.add_argument(
+        "--print-completion",
+        action=PrintBashCompletion,
+        choices=("bash",),
+        help="print shell completion: source <(tritonwatch --print-completion bash)",
+    )
+    parser.add_argument(
+        "--print-man-page", action=PrintManPage, nargs=0, help="print the manual page"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     serve_options.add(commands)
