@@ -214,7 +214,7 @@ def _budgets(
         rates = [burn.get((objective.name, window), 0.0) for window in _BURN_WINDOWS]
         if min(rates) <= _FAST_BURN:
             continue
-        text = f"spends its error budget over {_FAST_BURN} times too fast"
+        text = f"objective spends its error budget over {_FAST_BURN} times too fast"
         finding = Finding(objective.name, text, _OBJECTIVES, "TritonSLOBurnPage")
         # It is not known which of several models spends the budget of one objective.
         named = [model for model in models if objective.matches(model)]
@@ -225,7 +225,7 @@ def _budgets(
     for sample in found[catalogue.SLO_BUDGET]:
         if sample.value <= 0:
             [name] = sample.labels
-            text, runbook = "its error budget is spent", "TritonSLOBurnTicket"
+            text, runbook = "objective's error budget is spent", "TritonSLOBurnTicket"
             yield Finding(name, text, _OBJECTIVES, runbook)
 
 

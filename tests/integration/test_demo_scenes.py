@@ -138,7 +138,9 @@ def test_drifted_data_are_detected_within_seconds(scene) -> None:
 def test_an_overloaded_model_is_slow_and_the_others_are_not(scene) -> None:
     with scene("overload") as one:
         one.until("eight more clients ask slow")
-        one.until(r"^\S+  ! slow-latency: spends its error budget", r"slow +SLOW ")
+        one.until(
+            r"^\S+  ! slow-latency: objective spends its error budget", r"slow +SLOW "
+        )
         others = one.until("--- the crowd has left")
         assert not [
             line for line in others if re.search(r"(digits|diab)\S+ +SLOW", line)

@@ -94,7 +94,9 @@ def test_it_says_first_what_needs_attention_and_leads_there(
             expect(first).not_to_contain_text("honest")
             expect(first).to_contain_text("runbook TritonReadinessLie")
             expect(
-                first.get_by_role("link", name="answers: its error budget is spent")
+                first.get_by_role(
+                    "link", name="answers: objective's error budget is spent"
+                )
             ).to_be_visible()
             expect(models.nth(1)).to_contain_text("DOWN")
             expect(models.nth(1)).to_contain_text(

@@ -229,7 +229,7 @@ function tiles(found, traffic) {
     tile(label, worst ? seconds(worst.value) : UNKNOWN),
   ];
   if (least) {
-    shown.push(tile(`error budget left of ${least.slo}, the least`, least.value < 0 ? "none" : percent(least.value),
+    shown.push(tile(`error budget left of ${least.slo}, the lowest`, least.value < 0 ? "none" : percent(least.value),
       least.value <= 0 ? "bad" : least.value < 0.25 ? "warn" : "good"));
   }
   if (watts.length) shown.push(tile(`power (${names(watts, "source").join(", ")})`, quantity(sum(watts), "W")));

@@ -89,7 +89,7 @@ def test_of_a_server_that_is_down_only_that_is_said():
             Sample(catalogue.SLO_BUDGET, -0.1, ("fast",)),
             "SERVING",
             "fast",
-            "its error budget is spent",
+            "objective's error budget is spent",
         ),
         (
             Sample(catalogue.SEVERAL_SERVERS, 1),
