@@ -140,7 +140,8 @@ def test_every_command_in_the_text_is_one_that_there_is() -> None:
                 rest = words[1:]
                 while rest and rest[0] in (below := documents.sub_parsers(parser)):
                     parser, rest = below[rest[0]], rest[1:]
-                assert not documents.sub_parsers(parser) or not rest, f"{page}: {code}"
+                named = [word for word in rest if not word.startswith("--")]
+                assert not documents.sub_parsers(parser) or not named, f"{page}: {code}"
                 options = [w.partition("=")[0] for w in rest if w.startswith("--")]
                 known = {s for a in parser._actions for s in a.option_strings}
                 assert set(options) <= known, f"{page}: {code}"

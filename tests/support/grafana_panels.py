@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import promql
-from parts import lacking
+import pytest
 
 if TYPE_CHECKING:
     from monitoring import Prometheus
@@ -42,9 +42,8 @@ def require_panels() -> Path:
     """The built components."""
     script = BUILT / "panels.js"
     if not script.is_file():
-        lacking(
-            "Grafana's components are not built: make grafana-panels (450 MB of npm)"
-        )
+        # Too large for `make parts`, so their absence is no gap, in CI neither.
+        pytest.skip("Grafana's components are not built: make grafana-panels")
     return script
 
 
