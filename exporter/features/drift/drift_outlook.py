@@ -176,10 +176,12 @@ def _negated_root(psi: Floats) -> Floats:
 
 
 def _worst_psi(look: Look) -> float | None:
-    """Return the largest PSI of a feature, minus its mean without change."""
+    """Return the largest PSI of a column, minus its mean without change."""
+    # Of the joint feature there are batches, too few of them for a steady PSI.
+    columns = look.total.values == look.total.rows
     for score in look.scores:
         if score.name == PSI:
-            excess = score.distance - score.null.mean
+            excess = (score.distance - score.null.mean)[columns]
             finite = excess[np.isfinite(excess)]
             return float(finite.max()) if finite.size else None
     return None

@@ -70,6 +70,21 @@ def test_a_learnt_reference_has_it_too(bench):
     assert bench.value("triton_feature_drift_alarm", "m", "(joint)") == 1
 
 
+def test_the_forecast_follows_the_psi_of_columns(bench):
+    bench.watch(
+        {
+            "reference": bench.profile(inputs(bench, 10_000, 0.0)),
+            "forecast": {"psi_limit": 1.0, "every_seconds": 600},
+        }
+    )
+    for _ in range(28):
+        bench.window(inputs(bench, 500, 0.95), seconds=600)
+    assert bench.value("triton_feature_drift_score", "m", "(joint)", "psi") > 1.0
+    outlooks = bench.document()["retrain"]["outlooks"]
+    assert outlooks.keys() == {"psi"}
+    assert outlooks["psi"] not in {"too_short", "below"}
+
+
 def test_its_evidence_survives_a_restart(bench, another_bench):
     entry = {
         "reference": bench.profile(inputs(bench, 10_000, 0.0)),
