@@ -25,9 +25,9 @@ def build() -> Any:
     return framed(
         "answers",
         "Silent failures and comparisons",
-        "A model can be fast, ready and wrong. Golden questions whose answers are known,"
-        " control charts over what it says, accuracy estimated without labels, and"
-        " champion against challenger.",
+        "A model can be fast and ready and still return wrong answers. Golden probes "
+        "with known answers, control charts, accuracy estimated without labels, and "
+        "comparisons of champion and challenger.",
         ("Golden data", _golden()),
         ("Without labels", _unlabelled()),
         ("Process control", _control()),
@@ -40,8 +40,8 @@ def _golden() -> list[Any]:
     return [
         number(
             "Checks that fail",
-            "Golden checks that fail now: answers that are not those recorded, or fewer"
-            " right ones than chance explains.",
+            "Golden checks that fail now: answers differ from the recorded ones, or "
+            "accuracy fell by more than chance explains.",
             "short",
             Query("sum(triton_golden_failing<v>)"),
             span=6,
@@ -50,7 +50,7 @@ def _golden() -> list[Any]:
             alerts=["TritonSilentFailure", "TritonGoldenLoss"],
         ),
         number(
-            "Least score",
+            "Lowest score",
             "Of all golden sets and metrics.",
             "percentunit",
             Query("min(triton_golden_score_ratio<v>)"),
@@ -59,7 +59,7 @@ def _golden() -> list[Any]:
         ),
         number(
             "Charts out of control",
-            "Control charts whose alarm stands.",
+            "Control charts with an active alarm.",
             "short",
             Query("sum(triton_spc_alarm<s>)"),
             span=6,
@@ -69,7 +69,8 @@ def _golden() -> list[Any]:
         ),
         number(
             "Comparisons that got worse",
-            "Metrics of which a challenger is worse than its champion beyond the margin.",
+            "Metrics in which a challenger is worse than its champion by more than "
+            "the margin.",
             "short",
             Query('sum(triton_comparison_verdict<s,verdict="worse">)'),
             span=6,
@@ -79,7 +80,8 @@ def _golden() -> list[Any]:
         ),
         series(
             "Golden score",
-            "Of the latest answers to the whole set, beside the score a loss counts from.",
+            "Of the latest answers to the whole set, with the baseline from which a "
+            "loss is measured.",
             "percentunit",
             latest("min", "triton_golden_score_ratio<v>", "model, dataset, metric"),
             latest(
@@ -102,8 +104,8 @@ def _golden() -> list[Any]:
         ),
         rows(
             "Golden sets",
-            "Whether each file could be read and fits its model; where it does not,"
-            " the log names file, row and field.",
+            "Whether each file could be read and fits its model. If not, the log has "
+            "the file, row and field.",
             "none",
             latest(
                 "min",
@@ -128,8 +130,8 @@ def _unlabelled() -> list[Any]:
     return [
         series(
             "Estimated accuracy with its 95 % interval",
-            "From the model's own calibrated confidence. It does not see a changed"
-            " relation of inputs to truth (concept drift): a golden set does.",
+            "From the model's own calibrated confidence. It does not detect concept "
+            "drift (a changed relation of inputs to labels); a golden set does.",
             "percentunit",
             Query("triton_estimated_accuracy_ratio<v>", "{{instance}} {{model}}"),
             *bounds(
@@ -143,8 +145,8 @@ def _unlabelled() -> list[Any]:
         ),
         rows(
             "Conditions of the estimate",
-            "0: do not rely on the estimate. Where all hold a changed relation of inputs to"
-            " truth still goes unseen. no_drift is missing where nobody watches the inputs.",
+            "0: do not rely on the estimate. Even if all are 1, concept drift is not "
+            "detected. no_drift is absent if inputs are not watched for drift.",
             "none",
             latest(
                 "min",
@@ -157,7 +159,7 @@ def _unlabelled() -> list[Any]:
         ),
         series(
             "What it predicts",
-            "Share of the latest production answers that name each class.",
+            "Share of the latest production answers that predict each class.",
             "percentunit",
             latest(
                 "avg",
@@ -180,8 +182,8 @@ def _control() -> list[Any]:
         ),
         rows(
             "Signals",
-            "Limits come from the wanted in-control run length. Where neighbouring samples"
-            " are correlated the charts run on residuals.",
+            "Limits follow from the configured in-control run length. If consecutive "
+            "samples are correlated, the charts use residuals.",
             "none",
             *columns(
                 "max",
@@ -201,8 +203,8 @@ def _comparisons() -> list[Any]:
     return [
         series(
             "Effect with its interval",
-            "Of the challenger, in the metric's own unit; the interval holds however often"
-            " it is looked at.",
+            "Effect of the challenger, in the unit of the metric. The interval is "
+            "valid at every evaluation.",
             "none",
             Query(
                 'triton_comparison_effect<s,bound="estimate">',
@@ -219,8 +221,8 @@ def _comparisons() -> list[Any]:
         ),
         series(
             "Pairs",
-            "Inputs a second that both were asked, by outcome; only pairs of which"
-            " both answered are evidence.",
+            "Pairs of requests per second, by outcome. Only pairs that both models "
+            "answered count as evidence.",
             "cps",
             rate("triton_comparison_pairs_total<s>", "comparison, outcome"),
             stacked=True,
@@ -228,15 +230,16 @@ def _comparisons() -> list[Any]:
         ),
         series(
             "Effective pairs",
-            "How many independent pairs each interval is worth; 0 where the pairs are"
-            " correlated for longer than can be measured, or stalls dominate them.",
+            "Number of independent pairs that would give the same interval. 0 if the "
+            "correlation lasts too long to be measured, or if stalls dominate.",
             "none",
             latest("max", "triton_comparison_effective_pairs<s>", "comparison, metric"),
         ),
         series(
             "Time until the next pair",
-            "By the limit that the pair waits for: a share of production (requests, busy),"
-            " the configured rate (idle, rate), production's statistics, or an input.",
+            "By the limit that delays the pair: a share of production (requests, "
+            "busy), the configured rate (idle, rate), production's statistics, or an "
+            "input.",
             "s",
             latest(
                 "max", "triton_comparison_next_pair_seconds<s>", "comparison, limit"
@@ -244,7 +247,7 @@ def _comparisons() -> list[Any]:
         ),
         rows(
             "Verdicts",
-            "The verdict in force for each metric.",
+            "The current verdict for each metric.",
             "none",
             Query(
                 "max by (comparison, metric, verdict) (triton_comparison_verdict<s> == 1)",
@@ -259,7 +262,8 @@ def _cold() -> list[Any]:
     return [
         series(
             "Latest load",
-            "From loading to ready, and from there to the first answered inference.",
+            "Time from loading to ready, and from there to the first answered "
+            "inference.",
             "s",
             Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
             Query(
@@ -270,8 +274,8 @@ def _cold() -> list[Any]:
         ),
         number(
             "Loads in the last hour",
-            "Model versions that became ready: reloads that nobody planned are worth a"
-            " look.",
+            "Model versions that became ready. Investigate reloads that were not "
+            "planned.",
             "short",
             Query("sum(increase(triton_model_loads_total<v>[1h]))"),
             span=12,
@@ -279,7 +283,7 @@ def _cold() -> list[Any]:
         ),
         number(
             "Serving",
-            "Share of model versions through which a tensor goes.",
+            "Share of model versions that answer inference requests.",
             "percentunit",
             Query("avg(triton_model_serving<v>)"),
             span=12,

@@ -28,12 +28,12 @@ def build() -> Any:
     return framed(
         "drift",
         "Drift and data quality",
-        "What models are asked and answer beside their references: alarms with a"
-        " promised rate of false ones, effect sizes beside what chance gives, data"
-        " quality, and when to train again.",
+        "Inputs and outputs of models compared with their references: alarms with a "
+        "guaranteed false-alarm rate, effect sizes and their values by chance, data "
+        "quality, and retraining dates.",
         ("Alarms", _alarms()),
         ("How much", _scores()),
-        ("Live data beside the reference", _distributions()),
+        ("Live data and reference", _distributions()),
         ("Data quality", _quality()),
         ("What is watched", _watches()),
         by_model="triton_drift_rows_total",
@@ -55,9 +55,9 @@ def build() -> Any:
 def _alarms() -> list[Any]:
     return [
         number(
-            "Models that moved",
-            "Models whose alarm stands on any sidecar. While nothing changes one comes no"
-            " more often than configured, once a month by default.",
+            "Drifted models",
+            "Models with an active alarm on any sidecar. While nothing changes, "
+            "alarms occur at most as often as configured, by default once a month.",
             "short",
             Query(
                 "count(max by (model) (triton_model_drift_alarm<m>) == 1) or vector(0)"
@@ -66,9 +66,9 @@ def _alarms() -> list[Any]:
             alerts=["TritonDriftAlarm"],
         ),
         number(
-            "Promise not kept",
-            "Sides of models whose reference is too short, or not in the order of time,"
-            " for the promised rate of false alarms to be relied on.",
+            "False-alarm rate not guaranteed",
+            "Sides of models whose reference is too short, or not in time order, so "
+            "that the false-alarm rate is not guaranteed.",
             "short",
             Query(
                 "count(min by (model, side) (triton_drift_promise_kept<m>) == 0)"
@@ -78,8 +78,8 @@ def _alarms() -> list[Any]:
         ),
         number(
             "References refused",
-            "Sides of models that nothing watches, since their reference does not fit;"
-            " the log and the status page list the differences.",
+            "Sides of models that are not watched because their reference does not "
+            "fit. The log and the status page list the differences.",
             "short",
             Query(
                 "count(max by (model, side)"
@@ -89,8 +89,8 @@ def _alarms() -> list[Any]:
             alerts=["TritonDriftReferenceRefused"],
         ),
         number(
-            "Train again in",
-            "Earliest median forecast; unknown where no trend foretells anything.",
+            "Retrain within",
+            "Earliest median forecast; unknown without a straight trend.",
             "s",
             Query('min(triton_retrain_eta_seconds<m,bound="median">)'),
             span=12,
@@ -98,14 +98,15 @@ def _alarms() -> list[Any]:
         ),
         series(
             "Evidence by feature",
-            "Natural logarithm of the evidence that a feature changed; the highest ten.",
+            "Natural logarithm of the evidence that a feature changed; the ten "
+            "highest.",
             "short",
             highest("triton_feature_drift_evidence<m>"),
             least=None,
         ),
         series(
-            "Evidence of the model against its threshold",
-            "An alarm is raised where the evidence meets the threshold.",
+            "Evidence and threshold by model",
+            "An alarm is raised when the evidence reaches the threshold.",
             "short",
             latest("max", "triton_model_drift_evidence<m>", "model, side"),
             latest(
@@ -124,15 +125,15 @@ def _scores() -> list[Any]:
     return [
         heat(
             "PSI by feature over time",
-            "The brighter, the further the feature was from its reference then.",
+            "Brighter colours mean a larger distance from the reference at that time.",
             "short",
             latest("max", score("psi"), "model, feature"),
             buckets=False,
         ),
         rows(
             "Features",
-            "Distances of the latest windows and, beside PSI, what 99.9 % of windows of"
-            " this size stay below while nothing changes.",
+            "Distances of the latest windows. For PSI, also the value that 99.9 % of "
+            "windows of this size stay below while nothing changes.",
             "short",
             *columns(
                 "max",
@@ -149,7 +150,7 @@ def _scores() -> list[Any]:
         ),
         series(
             "PSI beyond chance",
-            "PSI less its mean while nothing changes; the ten largest.",
+            "PSI minus its mean while nothing changes; the ten largest.",
             "short",
             highest(
                 'triton_feature_drift_score<m,statistic="psi"> - ignoring (bound)'
@@ -172,9 +173,9 @@ def _distributions() -> list[Any]:
     return [
         bars(
             "$feature",
-            "Share of the rows of the last hour, over all replicas, in each bin of the"
-            " reference; of features that export_bins names. Replicas with another"
-            " reference have other bins: choose one reference at a time.",
+            "Share of the rows of the last hour, over all replicas, in each bin of "
+            "the reference, for features in export_bins. Replicas with another "
+            "reference have other bins: select one reference at a time.",
             "percentunit",
             Query(
                 "max by (bin, reference)"
@@ -203,7 +204,7 @@ def _quality() -> list[Any]:
         (
             "Unseen categories",
             "triton_feature_unseen_category_ratio",
-            "Values that the reference never had.",
+            "Values that are not in the reference.",
         ),
     )
     return [
@@ -219,7 +220,7 @@ def _quality() -> list[Any]:
         ),
         series(
             "Schema violations",
-            "Requests a second whose tensors are not those of the reference, by kind.",
+            "Requests per second whose tensors do not match the reference, by kind.",
             "reqps",
             rate("triton_schema_violations_total<m>", "model, kind"),
             alerts=["TritonDriftSchemaViolations"],
@@ -231,7 +232,8 @@ def _watches() -> list[Any]:
     return [
         series(
             "Rows seen by the taps",
-            "After sampling; nothing here while requests come is a broken mirror.",
+            "After sampling. If it is empty while there are requests, mirroring does "
+            "not work.",
             "cps",
             rate("triton_drift_rows_total<m>", "model, side"),
             alerts=["TritonDriftNoTraffic"],
@@ -258,8 +260,8 @@ def _watches() -> list[Any]:
         ),
         series(
             "Age of the saved state",
-            "Seconds since what is known of a model was last written: what a restart"
-            " would forget. Nothing where no state is kept.",
+            "Seconds since the state of a model was last saved; a restart loses the "
+            "data since then. Absent without a state file.",
             "s",
             Query(
                 "time() - max by (model, side, instance)"

@@ -14,8 +14,8 @@ def build() -> Any:
     return framed(
         "runs",
         "Load and chaos runs",
-        "Runs that tell the sidecar of themselves, beside what the server did meanwhile;"
-        " and the capacity that searches found.",
+        "Load and chaos runs that report to the sidecar, with the behaviour of the "
+        "server meanwhile, and measured capacities.",
         ("Runs", _runs()),
         ("Meanwhile", _meanwhile()),
         ("Capacity", _capacity()),
@@ -25,7 +25,7 @@ def build() -> Any:
 def _runs() -> list[Any]:
     return [
         rows(
-            "Runs that go on",
+            "Active runs",
             "Load and chaos runs and their phase.",
             "none",
             latest(
@@ -54,7 +54,7 @@ def _meanwhile() -> list[Any]:
     return [
         heat(
             "Latency of production requests",
-            "Load runs are production to the server; our own probes are left out.",
+            "Load runs count as production; our own probes are excluded.",
             "s",
             Query(
                 histogram_promql.buckets(
@@ -72,7 +72,7 @@ def _meanwhile() -> list[Any]:
         ),
         series(
             "Probes by outcome",
-            "Whether a tensor still goes through while the run goes on.",
+            "Shows whether models still answer inference requests during the run.",
             "cps",
             rate("triton_probe_total<v>", "outcome"),
             stacked=True,
@@ -83,9 +83,9 @@ def _meanwhile() -> list[Any]:
 def _capacity() -> list[Any]:
     return [
         number(
-            "Least headroom",
-            "What is left of the capacity that a search found, at production's present"
-            " rate.",
+            "Lowest headroom",
+            "Remaining share of the measured capacity at the current rate of "
+            "production.",
             "percentunit",
             Query("min(triton_capacity_headroom_ratio<m>)"),
             span=12,
@@ -95,7 +95,7 @@ def _capacity() -> list[Any]:
         ),
         series(
             "Capacity with its interval, and production",
-            "The highest rate that held the objective, and what is asked now.",
+            "The highest rate that met the objective, and the current rate.",
             "reqps",
             *(
                 Query(
@@ -114,7 +114,8 @@ def _capacity() -> list[Any]:
         ),
         rows(
             "Latest capacity searches",
-            "Only a valid search changes the capacity; the age is that of the capacity.",
+            "Only a valid search changes the capacity. The age is that of the "
+            "capacity.",
             "s",
             Query(
                 "time() - max by (model, slo)"

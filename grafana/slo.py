@@ -27,7 +27,7 @@ def _objectives() -> list[Any]:
     return [
         rows(
             "Objectives",
-            "What is promised, and what is left of the error budget.",
+            "Objective and remaining error budget.",
             "percentunit",
             latest("min", "triton_slo_objective_ratio<s>", "slo", legend="objective"),
             latest(
@@ -40,8 +40,8 @@ def _objectives() -> list[Any]:
         ),
         series(
             "Error budget left",
-            "Of each sidecar over the objective's own window; below 0 the promise is"
-            " broken.",
+            "By sidecar, over the window of the objective. Below 0 the objective is "
+            "missed.",
             "percentunit",
             Query("triton_slo_error_budget_remaining_ratio<s>", "{{instance}} {{slo}}"),
             least=None,
@@ -66,8 +66,8 @@ def _burn() -> list[Any]:
     return [
         series(
             "Burn rate by window",
-            "1 spends the budget in exactly the objective's window; a page needs 14.4"
-            " over 1 h and 5 min, or 6 over 6 h and 30 min.",
+            "At 1 the budget lasts exactly the objective's window. A page needs 14.4 "
+            "over 1 h and 5 min, or 6 over 6 h and 30 min.",
             "short",
             latest("max", "triton_slo_burn_rate<s>", "slo, window"),
             steps=steps,
@@ -75,7 +75,7 @@ def _burn() -> list[Any]:
         ),
         series(
             "Events",
-            "Good and bad events a second, over the fleet.",
+            "Good and bad events per second, over the fleet.",
             "cps",
             rate("triton_slo_events_total<s>", "slo, outcome"),
             stacked=True,

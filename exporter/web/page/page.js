@@ -168,7 +168,7 @@ function phases(found, model) {
   const total = sum(means, "mean") || 1;
   const bar = make("div", { class: "bar", role: "img", "aria-label": `Where the time goes: ${means.map((p) => `${p.phase} ${seconds(p.mean)}`).join(", ")}` },
     ...means.map((p) => make("i", { title: `${p.phase} ${seconds(p.mean)}`, style: { width: `${(100 * p.mean) / total}%`, background: p.color } })));
-  replace("phases", make("p", { class: "quiet" }, "Where the time of a request goes, mean of the last seconds: ",
+  replace("phases", make("p", { class: "quiet" }, "Mean time of a request by phase over the last seconds: ",
     ...means.flatMap((p) => [make("span", { style: { color: p.color }, "aria-hidden": "true" }, "■"), ` ${p.phase} ${seconds(p.mean)} `])), bar);
 }
 
@@ -224,12 +224,12 @@ function tiles(found, traffic) {
   const tile = (label, text, state = "") => make("div", { class: "tile" }, make("b", { class: state }, text), make("span", {}, label));
   const shown = [
     servingTile(found, tile),
-    tile("production requests a second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
+    tile("production requests per second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
     tile("of them fail", traffic?.failing == null ? "–" : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
     tile(label, worst ? seconds(worst.value) : UNKNOWN),
   ];
   if (least) {
-    shown.push(tile(`error budget left of ${least.slo}, the least`, least.value < 0 ? "none" : percent(least.value),
+    shown.push(tile(`lowest error budget: ${least.slo}`, least.value < 0 ? "none" : percent(least.value),
       least.value <= 0 ? "bad" : least.value < 0.25 ? "warn" : "good"));
   }
   if (watts.length) shown.push(tile(`power (${names(watts, "source").join(", ")})`, quantity(sum(watts), "W")));
@@ -272,7 +272,7 @@ function draw(found) {
   document.getElementById("server").replaceChildren(
     `${found.server.product || "Triton"} ${found.server.version || "(version unknown)"} at ${found.target.grpc}: `,
     word(found.server.up && found.server.ready, state, state),
-    found.truncated.length ? ` Not every series is shown of ${found.truncated.join(", ")}.` : "");
+    found.truncated.length ? ` Some series are not shown of ${found.truncated.join(", ")}.` : "");
   const traffic = throughput(found, time);
   attention(found);
   tiles(found, traffic);
