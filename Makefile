@@ -14,14 +14,15 @@ NOT_ALL := -m "not bench and not exhaustive" --timeout 900 --durations 40 --dura
 ONLY ?=
 TRITON ?=
 PACKAGE ?=
+PICTURES := fleet latency answers
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom docs release clean parts
+.PHONY: help demo test test-fast test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom docs pictures grafana-panels release clean parts
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.ready: requirements.lock .ci/venv
 	.ci/venv $(PYTHON) $(VENV) requirements.lock
@@ -135,12 +136,31 @@ build/docs/bin/mkdocs:
 docs: build/docs/bin/mkdocs  ## the documentation as a searchable site, build/site/index.html; broken links fail
 	NO_MKDOCS_2_WARNING=1 $< build
 
-# Apart from the locked environment: it brings rich, which structlog imports where it is.
+# Apart from the locked environment, and from the tests that mutants run: it brings rich, which
+# structlog imports where it is.
 build/mutants/cosmic_ray: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --upgrade --target build/mutants cosmic-ray==8.7.0
 
-mutants: env build/mutants/cosmic_ray  ## wrong changes that fast tests notice, half an hour (ARGS="--area slo --seed 2")
-	PYTHONPATH=build/mutants nice $(BIN)/python tests/benchmarks/mutants.py $(ARGS)
+build/coverage/pytest_cov: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/coverage coverage==7.17.4 pytest-cov==7.0.0
+
+mutants: env build/mutants/cosmic_ray build/coverage/pytest_cov  ## wrong changes that fast tests notice, half an hour (ARGS="--area slo --seed 2")
+	PYTHONPATH=build/mutants:build/coverage nice $(BIN)/python tests/benchmarks/mutants.py $(ARGS)
+
+# Grafana's own components, 460 MB of npm, for the test that draws every panel with them.
+build/grafana/node_modules/.package-lock.json: tests/grafana/panels/package.json
+	mkdir -p build/grafana && cp $< build/grafana/
+	npm install --prefix build/grafana --no-audit --no-fund --loglevel=error
+
+build/grafana/panels.js: tests/grafana/panels/panels.jsx build/grafana/node_modules/.package-lock.json
+	NODE_PATH=build/grafana/node_modules build/grafana/node_modules/.bin/esbuild $< --outfile=$@ --bundle --minify \
+	  --format=iife --jsx=automatic --loader:.ttf=empty --define:process.env.NODE_ENV='"production"' --log-level=warning
+
+grafana-panels: build/grafana/panels.js  ## what tests/grafana/test_grafana_panels.py draws with, 2 minutes
+
+pictures: parts grafana-panels  ## the dashboards' pictures in docs, from the demo (all: build/grafana/pictures)
+	$(BIN)/python -m pytest -m slow tests/grafana/test_grafana_panels.py
+	for board in $(PICTURES); do cp build/grafana/pictures/$$board-1440-top.png docs/pictures/$$board.png; done
 
 # Asks the network, so no test runs it. --strict: what cannot be looked up is no "none found".
 audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is locked

@@ -123,6 +123,13 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         help="columns or features whose numbers are categories",
     )
     parser.add_argument(
+        "--text",
+        default="",
+        metavar="A,B",
+        help="columns of free text, watched by length, characters, repetition and "
+        "refusals; the text itself is not kept",
+    )
+    parser.add_argument(
         "--time",
         metavar="COLUMN",
         help="column of times, ascending: ISO 8601, or Unix time in s, ms, us or ns",
@@ -270,8 +277,13 @@ def _choices(options: argparse.Namespace) -> Choices:
     layout = Layout()
     if options.features is not None:
         layout = Layout.parse(_yaml(options.features), str(options.features))
-    names = frozenset(n.strip() for n in options.categorical.split(",") if n.strip())
-    return Choices(layout, names, options.time)
+    return Choices(
+        layout, _names(options.categorical), options.time, _names(options.text)
+    )
+
+
+def _names(listed: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in listed.split(",") if name.strip())
 
 
 def _yaml(path: Path) -> object:

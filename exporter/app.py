@@ -263,10 +263,11 @@ class Sidecar:
         self.status.record(samples)
 
     def _connect(self, config: Config) -> Access:
+        server, http, metrics = connect.clients(config.target)
         return Access(
-            grpc=connect.grpc_client(config.target),
-            http=connect.http_client(config.target),
-            metrics=connect.metrics_client(config.target),
+            server=server,
+            http=http,
+            metrics=metrics,
             models=config.models,
             board=InventoryBoard(),
             own=OwnTraffic(run_id=secrets.token_hex(4)),
@@ -278,10 +279,13 @@ class Sidecar:
         )
 
     def _renewed(self, config: Config) -> connect.RenewedFiles:
-        return connect.RenewedFiles(config.target, self.access.grpc, self.access.http)
+        access = self.access
+        return connect.RenewedFiles(
+            config.target, access.server, access.http, access.metrics
+        )
 
     def _disconnect(self, access: Access) -> None:
-        for client in (access.grpc, access.http, access.metrics):
+        for client in (access.server, access.http, access.metrics):
             if client is not None:
                 client.close()
 
@@ -361,7 +365,7 @@ class Sidecar:
     def _otlp_runner(self, config: Config, settings: OtlpSettings) -> Runner:
         return OtlpRunner(
             settings,
-            config.target.grpc,
+            config.target.address,
             lambda: list(self.samples()),
             self.access.spans,
             time.time_ns,

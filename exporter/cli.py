@@ -116,10 +116,7 @@ def _add_check(commands: Subparsers) -> None:
 
         try:
             loaded = configuration.load(options.config)
-            for client in (
-                connect.grpc_client(loaded.target),
-                connect.http_client(loaded.target),
-            ):
+            for client in connect.clients(loaded.target):
                 if client is not None:
                     client.close()
         except ConfigError as error:

@@ -12,6 +12,7 @@ TritonwatchError
 └── TritonError            talking to a Triton server
     ├── UnavailableError     no connection, or the server says so
     │   └── UnreachableError   no connection: the request was never sent
+    ├── BusyError            the server answered: too many requests now
     ├── DeadlineError        no answer in time
     ├── ModelError           the server answered: this request failed
     ├── InvalidRequestError  the server answered: this request is wrong
@@ -126,6 +127,10 @@ class UnavailableError(TritonError):
 
 class UnreachableError(UnavailableError):
     """No connection to the server, so that the request was never sent."""
+
+
+class BusyError(TritonError):
+    """The server refused the request because it has too many, and did not begin it."""
 
 
 class DeadlineError(TritonError):

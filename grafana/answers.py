@@ -14,10 +14,11 @@ from grafana.panels import (
     good_below,
     latest,
     number,
+    only_above_zero,
     rate,
-    rows,
     series,
 )
+from grafana.tables import rows
 
 
 def build() -> Any:
@@ -39,9 +40,9 @@ def build() -> Any:
 def _golden() -> list[Any]:
     return [
         number(
-            "Checks that fail",
-            "Golden checks that fail now: answers differ from the recorded ones, or "
-            "accuracy fell by more than chance explains.",
+            "Failing golden checks",
+            "Checks whose answers differ from those recorded, or of which fewer are correct than"
+            " chance explains.",
             "short",
             Query("sum(triton_golden_failing<v>)"),
             span=6,
@@ -50,16 +51,16 @@ def _golden() -> list[Any]:
             alerts=["TritonSilentFailure", "TritonGoldenLoss"],
         ),
         number(
-            "Lowest score",
-            "Of all golden sets and metrics.",
+            "Lowest golden score",
+            "The lowest of all golden sets and metrics; compare it with its baseline below.",
             "percentunit",
             Query("min(triton_golden_score_ratio<v>)"),
             span=6,
             no_value="no golden data",
         ),
         number(
-            "Charts out of control",
-            "Control charts with an active alarm.",
+            "Control charts in alarm",
+            "Control charts whose signal left its limits.",
             "short",
             Query("sum(triton_spc_alarm<s>)"),
             span=6,
@@ -68,9 +69,8 @@ def _golden() -> list[Any]:
             alerts=["TritonProcessOutOfControl"],
         ),
         number(
-            "Comparisons that got worse",
-            "Metrics in which a challenger is worse than its champion by more than "
-            "the margin.",
+            "Challenger metrics that are worse",
+            "Metrics in which a challenger is worse than its champion beyond the margin.",
             "short",
             Query('sum(triton_comparison_verdict<s,verdict="worse">)'),
             span=6,
@@ -80,8 +80,8 @@ def _golden() -> list[Any]:
         ),
         series(
             "Golden score",
-            "Of the latest answers to the whole set, with the baseline from which a "
-            "loss is measured.",
+            "Score of the latest answers to the whole set. Dashed: the baseline that a loss is"
+            " measured from, and the 95 % interval of the accuracy.",
             "percentunit",
             latest("min", "triton_golden_score_ratio<v>", "model, dataset, metric"),
             latest(
@@ -99,7 +99,7 @@ def _golden() -> list[Any]:
                 )
                 for aggregate, bound in (("min", "lower"), ("max", "upper"))
             ),
-            band=("/ lower$/", "/ upper$/"),
+            band=("/ (lower|baseline)$/", "/ upper$/"),
             most=1,
         ),
         rows(
@@ -114,14 +114,15 @@ def _golden() -> list[Any]:
                 legend="usable",
             ),
             span=12,
+            yes_no=("usable",),
             steps=good_above(0.5, 1),
             alerts=["TritonGoldenUnusable"],
         ),
         series(
-            "Golden answers",
-            "Samples a second by outcome.",
+            "Golden answers by outcome",
+            "Samples a second; outcomes that do not occur are left out.",
             "cps",
-            rate("triton_golden_samples_total<v>", "model, outcome"),
+            only_above_zero(rate("triton_golden_samples_total<v>", "model, outcome")),
         ),
     ]
 
@@ -145,8 +146,8 @@ def _unlabelled() -> list[Any]:
         ),
         rows(
             "Conditions of the estimate",
-            "0: do not rely on the estimate. Even if all are 1, concept drift is not "
-            "detected. no_drift is absent if inputs are not watched for drift.",
+            "no: do not rely on the estimate. Where all hold a changed relation of inputs to"
+            " truth still goes unseen. no_drift is missing where nobody watches the inputs.",
             "none",
             latest(
                 "min",
@@ -155,10 +156,11 @@ def _unlabelled() -> list[Any]:
                 legend="holds",
             ),
             span=12,
+            yes_no=("holds",),
             steps=good_above(0.5, 1),
         ),
         series(
-            "What it predicts",
+            "Predicted classes",
             "Share of the latest production answers that predict each class.",
             "percentunit",
             latest(
@@ -166,7 +168,7 @@ def _unlabelled() -> list[Any]:
                 'triton_output_class_ratio<v,source="production">',
                 "model, class",
             ),
-            stacked=True,
+            most=1,
         ),
     ]
 
@@ -174,14 +176,14 @@ def _unlabelled() -> list[Any]:
 def _control() -> list[Any]:
     return [
         series(
-            "Charts",
+            "Control chart statistics",
             "Statistic of each chart in standard deviations of its signal.",
             "short",
             Query("triton_spc_statistic<s>", "{{instance}} {{signal}} {{chart}}"),
             least=None,
         ),
         rows(
-            "Signals",
+            "Watched signals",
             "Limits follow from the configured in-control run length. If consecutive "
             "samples are correlated, the charts use residuals.",
             "none",
@@ -195,6 +197,9 @@ def _control() -> list[Any]:
                 },
             ),
             span=12,
+            yes_no=("alarm", "learning"),
+            steps=good_below(1, 1),
+            colored=("alarm",),
         ),
     ]
 
@@ -220,7 +225,7 @@ def _comparisons() -> list[Any]:
             least=None,
         ),
         series(
-            "Pairs",
+            "Compared pairs",
             "Pairs of requests per second, by outcome. Only pairs that both models "
             "answered count as evidence.",
             "cps",
@@ -246,32 +251,21 @@ def _comparisons() -> list[Any]:
             ),
         ),
         rows(
-            "Verdicts",
-            "The current verdict for each metric.",
+            "Comparison verdicts",
+            "The verdict on each metric now: undecided until the evidence suffices.",
             "none",
             Query(
                 "max by (comparison, metric, verdict) (triton_comparison_verdict<s> == 1)",
                 "in force",
             ),
             span=12,
+            hidden=("in force",),
         ),
     ]
 
 
 def _cold() -> list[Any]:
     return [
-        series(
-            "Latest load",
-            "Time from loading to ready, and from there to the first answered "
-            "inference.",
-            "s",
-            Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
-            Query(
-                "triton_model_first_inference_seconds<v>",
-                "{{instance}} {{model}} first inference",
-            ),
-            alerts=["TritonColdStartSlower"],
-        ),
         number(
             "Loads in the last hour",
             "Model versions that became ready. Investigate reloads that were not "
@@ -282,11 +276,23 @@ def _cold() -> list[Any]:
             steps=(Step(None, "blue"),),
         ),
         number(
-            "Serving",
+            "Models serving",
             "Share of model versions that answer inference requests.",
             "percentunit",
             Query("avg(triton_model_serving<v>)"),
             span=12,
             steps=good_above(0.5, 1),
+        ),
+        series(
+            "Duration of the latest load",
+            "Time from loading to ready, and from there to the first answered "
+            "inference.",
+            "s",
+            Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
+            Query(
+                "triton_model_first_inference_seconds<v>",
+                "{{instance}} {{model}} first inference",
+            ),
+            alerts=["TritonColdStartSlower"],
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ from grafana.frame import RUNBOOKS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_COLUMNS: Final = 24
 FOLDER: Final = Path(__file__).with_name("dashboards")
 _BOARDS: Final = (
     fleet,
@@ -50,6 +52,7 @@ def documents(runbooks: str = RUNBOOKS) -> dict[str, dict[str, Any]]:
         text = JSONEncoder(sort_keys=True, indent=2).encode(board.build().build())
         document = json.loads(text)
         _numbered(document["panels"])
+        _filled(document["panels"])
         for variable in document["templating"]["list"]:
             if variable["name"] == "runbooks":
                 variable["query"] = runbooks
@@ -61,6 +64,17 @@ def _numbered(panels: list[dict[str, Any]]) -> None:
     # Without ids Grafana gives some at import, and every export would differ.
     for number, panel in enumerate(panels, start=1):
         panel["id"] = number
+
+
+def _filled(panels: list[dict[str, Any]]) -> None:
+    # A last panel alone in its line would leave half of the screen empty.
+    lines = itertools.groupby(panels, key=lambda panel: panel["gridPos"]["y"])
+    for _, line in lines:
+        places = [panel["gridPos"] for panel in line]
+        if all(place["w"] == places[0]["w"] for place in places):
+            width = _COLUMNS // len(places)
+            for number, place in enumerate(places):
+                place["x"], place["w"] = number * width, width
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

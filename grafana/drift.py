@@ -8,7 +8,6 @@ from grafana.frame import choice, framed
 from grafana.panels import (
     Query,
     Step,
-    bars,
     columns,
     good_below,
     heat,
@@ -16,9 +15,9 @@ from grafana.panels import (
     latest,
     number,
     rate,
-    rows,
     series,
 )
+from grafana.tables import bars, rows
 
 _QUIET = (Step(None, "green"), Step(1, "red"))
 
@@ -28,14 +27,14 @@ def build() -> Any:
     return framed(
         "drift",
         "Drift and data quality",
-        "Inputs and outputs of models compared with their references: alarms with a "
-        "guaranteed false-alarm rate, effect sizes and their values by chance, data "
-        "quality, and retraining dates.",
+        "What models are asked and answer beside their references: alarms with a"
+        " guaranteed false-alarm rate, effect sizes beside what chance gives, data"
+        " quality, and when to retrain.",
         ("Alarms", _alarms()),
-        ("How much", _scores()),
+        ("Magnitude", _scores()),
         ("Live data and reference", _distributions()),
         ("Data quality", _quality()),
-        ("What is watched", _watches()),
+        ("Coverage", _watches()),
         by_model="triton_drift_rows_total",
         choices=(
             choice(
@@ -55,9 +54,9 @@ def build() -> Any:
 def _alarms() -> list[Any]:
     return [
         number(
-            "Drifted models",
-            "Models with an active alarm on any sidecar. While nothing changes, "
-            "alarms occur at most as often as configured, by default once a month.",
+            "Models drifted",
+            "Models with a drift alarm on any sidecar. While nothing changes, a false alarm comes"
+            " no more often than configured, once a month by default.",
             "short",
             Query(
                 "count(max by (model) (triton_model_drift_alarm<m>) == 1) or vector(0)"
@@ -66,9 +65,9 @@ def _alarms() -> list[Any]:
             alerts=["TritonDriftAlarm"],
         ),
         number(
-            "False-alarm rate not guaranteed",
-            "Sides of models whose reference is too short, or not in time order, so "
-            "that the false-alarm rate is not guaranteed.",
+            "Guarantee not met",
+            "Inputs or outputs whose reference is too short, or not in time order, to guarantee"
+            " the false-alarm rate.",
             "short",
             Query(
                 "count(min by (model, side) (triton_drift_promise_kept<m>) == 0)"
@@ -78,8 +77,8 @@ def _alarms() -> list[Any]:
         ),
         number(
             "References refused",
-            "Sides of models that are not watched because their reference does not "
-            "fit. The log and the status page list the differences.",
+            "Inputs or outputs that are not watched, since their reference does not fit;"
+            " the log and the status page list the differences.",
             "short",
             Query(
                 "count(max by (model, side)"
@@ -90,7 +89,7 @@ def _alarms() -> list[Any]:
         ),
         number(
             "Retrain within",
-            "Earliest median forecast; unknown without a straight trend.",
+            "Earliest median forecast; unknown while there is no trend.",
             "s",
             Query('min(triton_retrain_eta_seconds<m,bound="median">)'),
             span=12,
@@ -147,6 +146,9 @@ def _scores() -> list[Any]:
                     "alarm": "triton_feature_drift_alarm<m>",
                 },
             ),
+            yes_no=("alarm",),
+            steps=_QUIET,
+            colored=("alarm",),
         ),
         series(
             "PSI beyond chance",
@@ -239,8 +241,8 @@ def _watches() -> list[Any]:
             alerts=["TritonDriftNoTraffic"],
         ),
         rows(
-            "Watches",
-            "References and windows of each side of each model.",
+            "References and windows",
+            "Of the inputs and outputs of each model, and whether the false-alarm rate is guaranteed.",
             "short",
             *columns(
                 "max",
@@ -254,9 +256,10 @@ def _watches() -> list[Any]:
                 "min",
                 "triton_drift_promise_kept<m>",
                 "model, side",
-                legend="promise kept",
+                legend="guaranteed",
             ),
             span=12,
+            yes_no=("guaranteed",),
         ),
         series(
             "Age of the saved state",

@@ -10,9 +10,18 @@ if TYPE_CHECKING:
 
 _METRIC: Final = re.compile(r"\b(?:triton\w+|process_\w+|ALERTS)\b")
 _HINTS: Final = (
+    (r"triton_power_sensor_fault", "No power sensor has a fault"),
+    (
+        r"triton_schema_violations",
+        "No violation: mirrored requests fit their references, or none is given under `drift:`",
+    ),
+    (
+        r"triton_backend_(preemptions|prefix)",
+        "The backend does not report it: vLLM's does, on Triton's metrics page",
+    ),
     (
         r"triton_model_(load|first_inference|cold_inference)_seconds",
-        "No cold start was measured: add a collector of kind: cold_start",
+        "No model was loaded meanwhile; a collector of kind: cold_start measures it",
     ),
     (r"triton_comparison", "No comparison: describe one under `comparisons:`"),
     (
@@ -54,7 +63,7 @@ _HINTS: Final = (
     ),
     (
         r"triton_model_flops",
-        "The work of an inference is unknown: give it under `cost:`, models",
+        "Needs a GPU, and the work of an inference: give it under `cost:`, models",
     ),
     (r"triton_(gpu|mig)", "No GPU was found on the machines of these sidecars"),
     (

@@ -13,9 +13,9 @@ from grafana.panels import (
     latest,
     number,
     rate,
-    rows,
     series,
 )
+from grafana.tables import rows
 
 
 def build() -> Any:
@@ -27,15 +27,15 @@ def build() -> Any:
         "origin of each figure; `model` is a model of the machine, not a measurement.",
         ("Now", _now()),
         ("By model", _models()),
-        ("The balance", _balance()),
-        ("Boards", _boards()),
+        ("Energy balance", _balance()),
+        ("GPUs", _boards()),
     )
 
 
 def _now() -> list[Any]:
     return [
         number(
-            "Power",
+            "Measured power",
             "Total power of all measured devices: models, idle and unattributed.",
             "watt",
             Query(
@@ -46,15 +46,14 @@ def _now() -> list[Any]:
             ),
         ),
         number(
-            "Working sensors",
-            "Share of power sensors that can be read and are plausible. The others "
-            "report no value.",
+            "Trusted power sensors",
+            "Share of power sensors whose readings are plausible; the others are left out.",
             "percentunit",
             Query("avg(triton_power_sensor_up<s>)"),
             steps=good_above(0.5, 1),
         ),
         number(
-            "Attributed",
+            "Energy attributed to models",
             "Share of the measured energy that production inferences caused, above idle.",
             "percentunit",
             Query(
@@ -100,7 +99,7 @@ def _models() -> list[Any]:
             ),
         ),
         series(
-            "Carbon",
+            "Carbon by model",
             "Grams of CO2 equivalent per second, from the carbon intensity of the "
             "grid and the PUE.",
             "massg",
@@ -141,7 +140,7 @@ def _balance() -> list[Any]:
             stacked=True,
         ),
         series(
-            "By boundary",
+            "Power by boundary",
             "As defined by MLPerf Power: gpu, host, and node including the PUE.",
             "watt",
             rate("triton_boundary_energy_joules_total<s>", "boundary"),
@@ -161,14 +160,14 @@ def _balance() -> list[Any]:
 def _boards() -> list[Any]:
     return [
         series(
-            "Power of boards",
-            "Power of the whole board, as reported by its sensor.",
+            "GPU power",
+            "Of the whole board, by its sensor.",
             "watt",
             Query("triton_gpu_power_watts<s>", "{{instance}} {{gpu}} {{name}}"),
             span=8,
         ),
         series(
-            "Temperature",
+            "GPU temperature",
             "Temperature of the GPU core. Clocks are throttled near its limit.",
             "celsius",
             Query("triton_gpu_temperature_celsius<s>", "{{instance}} {{gpu}}"),
@@ -176,7 +175,7 @@ def _boards() -> list[Any]:
             steps=good_below(80, 90),
         ),
         series(
-            "Throttling",
+            "GPU throttling",
             "Seconds per second for which clocks were throttled, by reason.",
             "percentunit",
             rate("triton_gpu_throttle_seconds_total<s>", "instance, gpu, reason"),

@@ -14,11 +14,9 @@ from grafana.panels import (
     number,
     quotient,
     rate,
-    rows,
     series,
 )
-
-_YES_NO = {"1": "yes", "0": "no"}
+from grafana.tables import rows
 
 
 def build() -> Any:
@@ -26,8 +24,8 @@ def build() -> Any:
     return framed(
         "fleet",
         "Fleet overview",
-        "All monitored Triton servers: availability, serving models, traffic and "
-        "latency. Start here; the other dashboards show causes.",
+        "Every watched Triton: is it up, does it serve, how much traffic does it have. Start"
+        " here; the other dashboards show why.",
         ("Now", _now()),
         ("Traffic", _traffic()),
         ("Servers and models", _tables()),
@@ -65,13 +63,13 @@ def _now() -> list[Any]:
             alerts=["TritonReadinessLie", "TritonModelServingUnproven"],
         ),
         number(
-            "Requests",
+            "Request rate",
             "Production requests per second, without our own probes.",
             "reqps",
             rate("triton_requests_total<v>"),
         ),
         number(
-            "Failing",
+            "Failed requests",
             "Share of production requests that failed.",
             "percentunit",
             quotient(
@@ -82,8 +80,9 @@ def _now() -> list[Any]:
             no_value="no traffic",
         ),
         number(
-            "Lowest error budget",
-            "Remaining share of the error budget that is closest to exhaustion.",
+            "Lowest error budget left",
+            "Of all objectives; below 0 % the objective is missed, at -100 % twice as many bad"
+            " events were counted as it allows.",
             "percentunit",
             Query("min(triton_slo_error_budget_remaining_ratio<s>)"),
             steps=good_above(0, 0.25),
@@ -95,20 +94,20 @@ def _now() -> list[Any]:
 def _traffic() -> list[Any]:
     return [
         series(
-            "Requests by model",
+            "Request rate by model",
             "Production requests per second, without our own probes.",
             "reqps",
             rate("triton_requests_total<v>", "model"),
         ),
         series(
-            "Failures by model",
+            "Failed requests by model",
             "Failed production requests per second, by outcome. Triton 2.51 counts "
             "error answers of a Python backend as successes.",
             "reqps",
             rate('triton_requests_total<v,outcome!="success">', "model, outcome"),
         ),
         series(
-            "Failures that clients see",
+            "Failures seen by clients",
             "Requests per second that a proxy in front of Triton answered with an "
             "error, from its access log or mirrored answers. Turn it on with `kind: "
             "access_log`.",
@@ -145,9 +144,9 @@ def _traffic() -> list[Any]:
             latest("sum", "triton_pending_requests<v>", "model"),
         ),
         series(
-            "Busy",
-            "Seconds of model execution per second, over all instances: 1 is one "
-            "instance that is always busy.",
+            "Busy model instances",
+            "Seconds of model execution a second, over all instances: 1 is one instance"
+            " that is always busy.",
             "short",
             rate("triton_model_busy_seconds_total<v>", "model"),
         ),
@@ -164,7 +163,9 @@ def _tables() -> list[Any]:
             latest("max", "triton_ready<s>", "instance", legend="ready"),
             rate("triton_requests_total<s>", "instance", legend="requests/s"),
             span=12,
+            yes_no=("up", "ready"),
             steps=good_above(0.5, 1),
+            colored=("up", "ready"),
             alerts=["TritonNotReady"],
         ),
         rows(
@@ -181,6 +182,7 @@ def _tables() -> list[Any]:
                 },
             ),
             span=12,
+            yes_no=("ready", "serving"),
             steps=good_above(0.5, 1),
             alerts=["TritonModelGone"],
         ),

@@ -87,7 +87,7 @@ def _answers() -> list[Any]:
             most=1,
         ),
         series(
-            "Responses of a request",
+            "Responses per request",
             "Mean number of responses. Shorter answers are faster. A decrease may be "
             "caused by cancelled or failed requests, which traces do not distinguish.",
             "short",
@@ -104,7 +104,7 @@ def _answers() -> list[Any]:
 def _tokens() -> list[Any]:
     return [
         series(
-            "Tokens a second",
+            "Tokens per second",
             "Tokens of production, from the best available source: metrics of the "
             "backend, responses of traced requests, or a configured estimate.",
             "short",
@@ -184,7 +184,7 @@ def _backends() -> list[Any]:
             alerts=["TritonKvCacheFull"],
         ),
         series(
-            "Requests that had to start over",
+            "Preempted requests",
             "Requests that the backend removed from the KV cache to make room for "
             "others.",
             "cps",
@@ -192,7 +192,7 @@ def _backends() -> list[Any]:
             alerts=["TritonPreemptionsRising"],
         ),
         series(
-            "Share of prompts found in the prefix cache",
+            "Prefix cache hits",
             "Share of looked-up prompt tokens that were found and need not be "
             "computed again.",
             "percentunit",

@@ -8,7 +8,15 @@ from exporter.catalogue.probe_outcomes import NOT_FAILED
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
 from grafana.latency_queries import BAND, fleet_quantiles, p99_of_replicas
-from grafana.panels import Query, good_below, heat, quotient, rate, series
+from grafana.panels import (
+    Query,
+    good_below,
+    heat,
+    only_above_zero,
+    quotient,
+    rate,
+    series,
+)
 
 
 def build() -> Any:
@@ -38,7 +46,7 @@ def _production() -> list[Any]:
             ),
         ),
         series(
-            "Quantiles over the fleet",
+            "Latency quantiles of the fleet",
             "From histograms summed over replicas: within 1.1 % with native histograms,"
             " else as fine as the classic buckets.",
             "s",
@@ -93,7 +101,7 @@ def _phases() -> list[Any]:
             ),
         ),
         series(
-            "Share of the time spent waiting",
+            "Share of time in the queue",
             "Queue time divided by request time, from Triton's statistics. Above one "
             "half, requests wait longer than they are processed.",
             "percentunit",
@@ -116,8 +124,8 @@ def _phases() -> list[Any]:
             ),
         ),
         series(
-            "Compute time of an execution, from statistics",
-            "Busy time per execution, from Triton's statistics, which need no traces.",
+            "Mean execution time",
+            "Busy time of an execution, from Triton's statistics, which need no traces.",
             "s",
             quotient(
                 "triton_model_busy_seconds_total<v>",
@@ -145,13 +153,16 @@ def _probes() -> list[Any]:
         ),
         series(
             "Failed probes",
-            "timeout, unavailable, invalid, model_error, bad_output (NaN, Inf, empty, all"
+            "By outcome: timeout, unavailable, invalid, model_error, bad_output (NaN, Inf, empty, all"
             " zero where configured), stalled (a stream beyond its limits).",
             "cps",
-            rate(
-                f'triton_probe_total<v,outcome!~"{NOT_FAILED}">',
-                "model, protocol, outcome",
+            only_above_zero(
+                rate(
+                    f'triton_probe_total<v,outcome!~"{NOT_FAILED}">',
+                    "model, protocol, outcome",
+                )
             ),
+            no_value="No probe failed",
             alerts=["TritonProbesFailing"],
         ),
     ]

@@ -8,17 +8,15 @@ query's own follow a comma: `triton_requests_total<v,outcome="success">`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from grafana_foundation_sdk.builders import (
-    barchart,
     common,
     dashboard,
     heatmap,
     prometheus,
     stat,
-    table,
     timeseries,
 )
 from grafana_foundation_sdk.models import common as common_models
@@ -44,6 +42,8 @@ _MARK: Final = re.compile(r"(?<=[a-z0-9_:])<([smv])(,[^<>]*?)?>(?=[\s\[)*/+\-]|$
 
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 HEIGHT: Final = 8
+# Where everything is 0, Grafana draws an axis up to 100: 10,000 % of a share.
+_SOFT_MAX: Final = {"percentunit": 0.01, "reqps": 1, "cps": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,11 @@ def thresholds(*steps: Step) -> Any:
     )
 
 
+def only_above_zero(query: Query) -> Query:
+    """Return the same without the series that are 0 or less."""
+    return replace(query, expr=f"{query.expr} > 0")
+
+
 def good_below(warning: float, bad: float) -> tuple[Step, ...]:
     """Green, yellow from `warning`, red from `bad`."""
     return Step(None, GREEN), Step(warning, YELLOW), Step(bad, RED)
@@ -136,8 +141,9 @@ def good_above(bad: float, warning: float) -> tuple[Step, ...]:
     return Step(None, RED), Step(bad, YELLOW), Step(warning, GREEN)
 
 
-def _target(query: Query, number: int) -> Any:
-    target = (
+def target(query: Query, number: int) -> Any:
+    """A query over time as the panel's next letter."""
+    made = (
         prometheus.Dataquery()
         .expr(query.full)
         .legend_format(query.legend)
@@ -145,14 +151,10 @@ def _target(query: Query, number: int) -> Any:
         .datasource(DATASOURCE)
         .range()
     )
-    return target.exemplar(exemplar=True) if query.exemplars else target
+    return made.exemplar(exemplar=True) if query.exemplars else made
 
 
-def _instant(query: Query, number: int) -> Any:
-    return _target(query, number).instant().format(PromQueryFormat.TABLE)
-
-
-def _common(
+def framed_panel(
     panel: Any,
     title: str,
     description: str,
@@ -193,21 +195,22 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
     band: tuple[str, str] | None = None,
     least: float | None = 0,
     most: float | None = None,
+    no_value: str = "",
     alerts: Sequence[str] = (),
 ) -> Any:
     """Lines over time. `band` has patterns of the lower and the upper series of an interval."""
-    panel = _common(timeseries.Panel(), title, description, unit, span, alerts)
-    panel = panel.no_value(hint(query.expr for query in queries))
+    panel = framed_panel(timeseries.Panel(), title, description, unit, span, alerts)
+    panel = panel.no_value(no_value or hint(query.expr for query in queries))
     panel = (
         panel.line_width(1)
-        .fill_opacity(30 if stacked else 5)
+        .fill_opacity(30 if stacked else 0)
         .show_points(common_models.VisibilityMode.NEVER)
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_models.TooltipDisplayMode.MULTI)
             .sort(common_models.SortOrder.DESCENDING)
         )
-        .legend(_legend_below())
+        .legend(legend_below())
     )
     if stacked:
         panel = panel.stacking(
@@ -217,6 +220,8 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
         panel = panel.min(least)
     if most is not None:
         panel = panel.max(most)
+    elif unit in _SOFT_MAX:
+        panel = panel.axis_soft_max(_SOFT_MAX[unit])
     if steps:
         panel = panel.thresholds(thresholds(*steps)).thresholds_style(
             common.GraphThresholdsStyleConfig().mode(
@@ -226,11 +231,12 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
     if band is not None:
         panel = _banded(panel, *band)
     for number, query in enumerate(queries):
-        panel = panel.with_target(_target(query, number))
+        panel = panel.with_target(target(query, number))
     return panel
 
 
-def _legend_below() -> Any:
+def legend_below() -> Any:
+    """The names of the series under the chart."""
     return (
         common.VizLegendOptions()
         .display_mode(common_models.LegendDisplayMode.LIST)
@@ -269,8 +275,8 @@ def number(  # noqa: PLR0913 - one argument a property of the panel, all by name
     no_value: str = "unknown",
     alerts: Sequence[str] = (),
 ) -> Any:
-    """One number, large. `words` replace values; where there is none, it says so."""
-    panel = _common(stat.Panel(), title, description, unit, span, alerts)
+    """One number, large. `words` replace values; `no_value`, in grey, an unknown one."""
+    panel = framed_panel(stat.Panel(), title, description, unit, span, alerts)
     panel = (
         panel.height(HEIGHT // 2)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -279,12 +285,17 @@ def number(  # noqa: PLR0913 - one argument a property of the panel, all by name
         .thresholds(thresholds(*steps))
         .no_value(no_value)
     )
-    if words:
-        texts = {
-            key: models.ValueMappingResult(text=text) for key, text in words.items()
-        }
-        panel = panel.mappings([models.ValueMap(options=texts)])
-    return panel.with_target(_target(query, 0))
+    unknown = models.SpecialValueMap(
+        options=models.DashboardSpecialValueMapOptions(
+            match=models.SpecialValueMatch.NULL_AND_NAN,
+            result=models.ValueMappingResult(text=no_value, color="text"),
+        )
+    )
+    texts = {
+        key: models.ValueMappingResult(text=text) for key, text in (words or {}).items()
+    }
+    panel = panel.mappings([models.ValueMap(options=texts), unknown])
+    return panel.with_target(target(query, 0))
 
 
 def heat(
@@ -297,83 +308,9 @@ def heat(
     buckets: bool = True,
 ) -> Any:
     """Colour over time: of histogram buckets, or of one value for each series."""
-    panel = _common(heatmap.Panel(), title, description, unit, span)
+    panel = framed_panel(heatmap.Panel(), title, description, unit, span)
     panel = panel.no_value(hint([query.expr]))
-    target = _target(query, 0)
+    asked = target(query, 0)
     if buckets:
-        target = target.format(PromQueryFormat.HEATMAP)
-    return panel.calculate(calculate=False).with_target(target)
-
-
-def bars(
-    title: str,
-    description: str,
-    unit: str,
-    *columns: Query,
-    along: str,
-    span: int = 12,
-    repeat: str = "",
-) -> Any:
-    """Bars of the newest values, side by side, along the label `along`.
-
-    With `repeat` there is one such panel for each chosen value of that variable.
-    """
-    panel = _common(barchart.Panel(), title, description, unit, span)
-    panel = panel.no_value(hint(query.expr for query in columns))
-    for number_, query in enumerate(columns):
-        panel = panel.with_target(_instant(query, number_))
-    if repeat:
-        panel = panel.repeat(repeat).repeat_direction("h").max_per_row(24 // span)
-    sort = {"sort": [{"field": along}]}
-    return (
-        panel.x_field(along)
-        .legend(_legend_below())
-        .x_tick_label_rotation(-45)
-        .transformations(
-            [
-                *_side_by_side(columns),
-                models.DataTransformerConfig(id_val="sortBy", options=sort),
-            ]
-        )
-    )
-
-
-def rows(
-    title: str,
-    description: str,
-    unit: str,
-    *columns: Query,
-    span: int = 24,
-    hidden: Sequence[str] = (),
-    steps: Sequence[Step] = (),
-    alerts: Sequence[str] = (),
-) -> Any:
-    """A table of the newest values; each query is a column, named by its legend."""
-    panel = _common(table.Panel(), title, description, unit, span, alerts)
-    panel = panel.no_value(hint(query.expr for query in columns))
-    for number_, query in enumerate(columns):
-        panel = panel.with_target(_instant(query, number_))
-    if steps:
-        panel = panel.thresholds(thresholds(*steps))
-        colored = models.DynamicConfigValue(
-            id_val="custom.cellOptions", value={"type": "color-text"}
-        )
-        for query in columns:
-            panel = panel.override_by_name(query.legend, [colored])
-    return panel.transformations(_side_by_side(columns, hidden))
-
-
-def _side_by_side(columns: Sequence[Query], hidden: Sequence[str] = ()) -> list[Any]:
-    """One table of all columns, each named by its legend."""
-    names = {
-        f"Value #{chr(ord('A') + n)}" if len(columns) > 1 else "Value": query.legend
-        for n, query in enumerate(columns)
-    }
-    excluded = {"Time": True, **dict.fromkeys(hidden, True)}
-    return [
-        models.DataTransformerConfig(id_val="merge", options={}),
-        models.DataTransformerConfig(
-            id_val="organize",
-            options={"excludeByName": excluded, "renameByName": names},
-        ),
-    ]
+        asked = asked.format(PromQueryFormat.HEATMAP)
+    return panel.calculate(calculate=False).with_target(asked)

@@ -6,7 +6,18 @@ from typing import Any
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
-from grafana.panels import Query, good_above, heat, latest, number, rate, rows, series
+from grafana.panels import (
+    HEIGHT,
+    Query,
+    good_above,
+    heat,
+    latest,
+    number,
+    only_above_zero,
+    rate,
+    series,
+)
+from grafana.tables import rows
 
 
 def build() -> Any:
@@ -32,12 +43,13 @@ def _runs() -> list[Any]:
                 "max",
                 "triton_run_info<s>",
                 "run, kind, profile, phase",
-                legend="goes on",
+                legend="active",
             ),
             span=12,
+            yes_no=("active",),
         ),
         series(
-            "Phases",
+            "Phases of runs",
             "1 while a run is in the phase.",
             "short",
             latest(
@@ -72,9 +84,10 @@ def _meanwhile() -> list[Any]:
         ),
         series(
             "Probes by outcome",
-            "Shows whether models still answer inference requests during the run.",
+            "Whether a tensor still goes through during the run; outcomes that do not occur are"
+            " left out.",
             "cps",
-            rate("triton_probe_total<v>", "outcome"),
+            only_above_zero(rate("triton_probe_total<v>", "outcome")),
             stacked=True,
         ),
     ]
@@ -92,9 +105,9 @@ def _capacity() -> list[Any]:
             steps=good_above(0, 0.2),
             no_value="no search",
             alerts=["TritonHeadroomGone", "TritonHeadroomLow"],
-        ),
+        ).height(HEIGHT),
         series(
-            "Capacity with its interval, and production",
+            "Capacity with its interval, and request rate",
             "The highest rate that met the objective, and the current rate.",
             "reqps",
             *(

@@ -11,11 +11,12 @@ from grafana.panels import (
     good_below,
     latest,
     number,
+    only_above_zero,
     quotient,
     rate,
-    rows,
     series,
 )
+from grafana.tables import rows
 
 
 def build() -> Any:
@@ -26,10 +27,10 @@ def build() -> Any:
         "State of tritonwatch itself: collectors, dropped data, resource usage, and "
         "agreement of its counts with Triton's own.",
         ("Collectors", _collectors()),
-        ("Truth", _truth()),
-        ("What comes in", _intake()),
-        ("What goes out", _pushes()),
-        ("Cost", _cost()),
+        ("Accuracy of the counts", _truth()),
+        ("Received", _intake()),
+        ("Sent", _pushes()),
+        ("Resources used", _cost()),
     )
 
 
@@ -37,8 +38,7 @@ def _collectors() -> list[Any]:
     return [
         rows(
             "Collectors and probes",
-            "1 if the latest run succeeded. A probe that found a broken model "
-            "succeeded.",
+            "Whether the latest run succeeded. A probe that found its model broken succeeded.",
             "none",
             latest(
                 "min",
@@ -49,9 +49,10 @@ def _collectors() -> list[Any]:
             Query(
                 "max by (instance, collector) (time() -"
                 " tritonwatch_collector_last_success_timestamp_seconds<s>)",
-                "seconds since",
+                "seconds since success",
             ),
             span=12,
+            yes_no=("success",),
             alerts=[
                 "TritonwatchCollectorStale",
                 "TritonwatchClockOff",
@@ -59,8 +60,8 @@ def _collectors() -> list[Any]:
             ],
         ),
         series(
-            "Time of a run",
-            "Duration of the latest run of each collector and probe.",
+            "Run time of collectors",
+            "Of the latest run of each collector and probe.",
             "s",
             latest(
                 "max",
@@ -74,7 +75,7 @@ def _collectors() -> list[Any]:
             "time.",
             "percentunit",
             quotient('triton_probe_total<s,outcome="late">', "triton_probe_total<s>"),
-            span=8,
+            span=6,
             steps=good_below(0.1, 0.5),
             alerts=["TritonwatchStarved"],
         ),
@@ -83,7 +84,7 @@ def _collectors() -> list[Any]:
             "Series over a collector's budget in the last hour.",
             "short",
             Query("sum(increase(tritonwatch_series_dropped_total<s>[1h]))"),
-            span=8,
+            span=6,
             steps=good_below(1, 1000),
             alerts=["TritonwatchSeriesDropped"],
         ),
@@ -93,7 +94,8 @@ def _collectors() -> list[Any]:
             "stays in force.",
             "none",
             Query("min(tritonwatch_config_last_reload_successful<s>)"),
-            span=8,
+            span=6,
+            steps=good_above(1, 1),
             words={"1": "in force", "0": "reload failed"},
             alerts=["TritonwatchReloadFailed"],
         ),
@@ -102,7 +104,7 @@ def _collectors() -> list[Any]:
             "Running versions of tritonwatch.",
             "short",
             Query("count(count by (version) (tritonwatch_build_info<s>))"),
-            span=8,
+            span=6,
             steps=good_below(2, 3),
         ),
         number(
@@ -185,10 +187,12 @@ def _intake() -> list[Any]:
     return [
         series(
             "Trace records",
-            "By source and outcome; anything but `request` and `child` is not counted as"
-            " production.",
+            "Records a second by source and outcome, those that occur; only `request` and `child`"
+            " count as production.",
             "cps",
-            rate("tritonwatch_trace_records_total<s>", "source, outcome"),
+            only_above_zero(
+                rate("tritonwatch_trace_records_total<s>", "source, outcome")
+            ),
             alerts=["TritonwatchTracesUnread"],
         ),
         series(
@@ -224,8 +228,8 @@ def _pushes() -> list[Any]:
 def _cost() -> list[Any]:
     return [
         series(
-            "CPU",
-            "Cores that the sidecar uses.",
+            "CPU cores",
+            "CPU time that the sidecar uses, in cores.",
             "short",
             Query(
                 "rate(process_cpu_seconds_total<s>[$__rate_interval])", "{{instance}}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, Step, good_above, latest, quotient, rate, rows, series
+from grafana.panels import Query, Step, good_above, latest, quotient, rate, series
+from grafana.tables import rows
 
 _PAGE, _TICKET = 14.4, 1.0
 
@@ -18,7 +19,7 @@ def build() -> Any:
         "Objectives of the configuration: good and bad events, burn rates over the"
         " windows of the multi-window alerts, and the budget left.",
         ("Objectives", _objectives()),
-        ("Burn", _burn()),
+        ("Burn rate", _burn()),
         by_model="",
     )
 
@@ -27,30 +28,31 @@ def _objectives() -> list[Any]:
     return [
         rows(
             "Objectives",
-            "Objective and remaining error budget.",
+            "The objective, and what is left of its error budget on the worst replica.",
             "percentunit",
             latest("min", "triton_slo_objective_ratio<s>", "slo", legend="objective"),
             latest(
                 "min",
                 "triton_slo_error_budget_remaining_ratio<s>",
                 "slo",
-                legend="least budget left",
+                legend="lowest budget left",
             ),
             steps=good_above(0, 0.25),
+            colored=("lowest budget left",),
         ),
         series(
             "Error budget left",
-            "By sidecar, over the window of the objective. Below 0 the objective is "
-            "missed.",
+            "Of each sidecar over the objective's own window; below 0 the objective is missed."
+            " The axis ends at -100 %.",
             "percentunit",
             Query("triton_slo_error_budget_remaining_ratio<s>", "{{instance}} {{slo}}"),
-            least=None,
+            least=-1,
             most=1,
             steps=good_above(0, 0.25),
         ),
         series(
-            "Bad events",
-            "Share of all events, over the fleet.",
+            "Share of bad events",
+            "Bad events as a share of all, over the fleet.",
             "percentunit",
             quotient(
                 'triton_slo_events_total<s,outcome="bad">',
@@ -65,16 +67,16 @@ def _burn() -> list[Any]:
     steps = (Step(None, "green"), Step(_TICKET, "yellow"), Step(_PAGE, "red"))
     return [
         series(
-            "Burn rate by window",
-            "At 1 the budget lasts exactly the objective's window. A page needs 14.4 "
-            "over 1 h and 5 min, or 6 over 6 h and 30 min.",
+            "Burn rate over 1 h and 6 h",
+            "1 spends the budget in exactly the objective's window; a page needs 14.4"
+            " over 1 h (and 5 min), or 6 over 6 h (and 30 min).",
             "short",
-            latest("max", "triton_slo_burn_rate<s>", "slo, window"),
+            latest("max", 'triton_slo_burn_rate<s,window=~"1h|6h">', "slo, window"),
             steps=steps,
             alerts=["TritonSLOBurnPage", "TritonSLOBurnTicket"],
         ),
         series(
-            "Events",
+            "Events by outcome",
             "Good and bad events per second, over the fleet.",
             "cps",
             rate("triton_slo_events_total<s>", "slo, outcome"),

@@ -21,7 +21,7 @@ import urllib3
 from urllib3.util import parse_url
 
 from loadtests.errors import PlanError
-from loadtests.profiles.profile import Phase
+from loadtests.profiles.rate_curve import Phase
 
 if TYPE_CHECKING:
     import argparse

@@ -16,7 +16,7 @@ from exporter.settings import Headers, Settings
 from loadtests.errors import PlanError
 from loadtests.payloads.prompts import PromptSettings
 from loadtests.profiles import AnyProfile
-from loadtests.profiles.profile import Phase
+from loadtests.profiles.rate_curve import Phase
 from loadtests.target import Protocol, Target
 
 if TYPE_CHECKING:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from exporter.openai.completions import Api
+
 Protocol = Literal["grpc", "http", "openai-chat", "openai-completions"]
+API_OF: Final[Mapping[Protocol, Api]] = {
+    "openai-chat": "chat",
+    "openai-completions": "completions",
+}
 
 
 @dataclass(frozen=True, slots=True)

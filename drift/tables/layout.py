@@ -21,6 +21,7 @@ from drift.features import (
     Schema,
     Tensor,
 )
+from drift.text_features import text_features, text_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,9 +120,14 @@ class Layout(_Settings):
                 Feature(f.name, f.tensor, f.column, f.type or kind(f.name, f.tensor))
                 for f in self.features
             )
-        every = Schema.from_tensors(tuple(tensors)).features
-        return tuple(
-            Feature(f.name, f.tensor, f.column, kind(f.name, f.tensor)) for f in every
+        texts = {t.name: text_source(t) for t in tensors}
+        every = Schema.from_tensors([t for t in tensors if texts[t.name] is None])
+        return (
+            *(
+                Feature(f.name, f.tensor, f.column, kind(f.name, f.tensor))
+                for f in every.features
+            ),
+            *(f for source in texts.values() if source for f in text_features(source)),
         )
 
 

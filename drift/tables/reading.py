@@ -11,10 +11,12 @@ import numpy as np
 
 from drift.column_ring import DTYPES
 from drift.errors import DataError
+from drift.features import Tensor
 from drift.season import hours_of_week
 from drift.tables.arrow_file import ArrowFile
 from drift.tables.layout import Column, Layout, columns_of, tensors_of
 from drift.tables.npz_file import NpzFile
+from drift.text_features import require_text, text_numbers, text_source, text_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from drift.features import Schema, Tensor
+    from drift.features import Schema
 
     Tensors = Mapping[str, NDArray[np.generic]]
 
@@ -39,12 +41,13 @@ class Choices:
     """Options for reading a file.
 
     `time` names the column of times, in their order; `categorical` the columns (or
-    features) whose numbers are names.
+    features) whose numbers are names; `text` those of free text.
     """
 
     layout: Layout = Layout()  # noqa: RUF009 - frozen
     categorical: frozenset[str] = frozenset()
     time: str | None = None
+    text: frozenset[str] = frozenset()
 
 
 class Table:
@@ -71,6 +74,13 @@ class Table:
             )
         if not self.tensors:
             raise DataError(str(path), "found no column that can be watched")
+        self.tensors = tuple(self._as_text(tensor) for tensor in self.tensors)
+        unknown = sorted(self._choices.text - set(self._texts.values()))
+        if unknown:
+            raise DataError(
+                str(path),
+                f"--text names {', '.join(unknown)}, which the file does not have",
+            )
 
     @property
     def rows(self) -> int | None:
@@ -88,6 +98,22 @@ class Table:
         time = self._choices.time
         return tuple(s for s in self._file.skipped if s.split(" (")[0] != time)
 
+    @property
+    def _texts(self) -> dict[str, str]:
+        """The column of texts of each tensor of their numbers."""
+        found = {tensor.name: text_source(tensor) for tensor in self.tensors}
+        return {name: source for name, source in found.items() if source is not None}
+
+    def _as_text(self, tensor: Tensor) -> Tensor:
+        if tensor.name not in self._choices.text:
+            return tensor
+        if problem := require_text(tensor):
+            raise DataError(str(self.path), problem)
+        made = text_tensor(tensor.name)
+        if tensor.name in self._sources:
+            self._sources = {**self._sources, made.name: self._sources[tensor.name]}
+        return made
+
     def schema(self) -> Schema:
         """Return the watched features, by the choices."""
         return self._choices.layout.watched(
@@ -103,23 +129,27 @@ class Table:
         where = str(self.path)
         if isinstance(self._file, NpzFile):
             mine = {tensor.name: tensor for tensor in self.tensors}
-            problems = [_misfit(t, mine.get(t.name)) for t in schema.tensors]
+            # The texts of a column may have been asked for by either name.
+            mine |= {t.name: t for t in self._file.tensors}
+            problems = [
+                _misfit(t, mine.get(t.name))
+                for t in map(_as_in_the_file, schema.tensors)
+            ]
             if any(problems):
                 raise DataError(where, "; ".join(p for p in problems if p))
         else:
             by_name = {column.name: column for column in self._file.columns}
             chosen = {t.name: t.columns for t in self._choices.layout.tensors}
+            held = {tensor.name: _as_in_the_file(tensor) for tensor in schema.tensors}
             self._sources = {
-                tensor.name: columns_of(
-                    tensor, by_name, where, chosen.get(tensor.name, ())
-                )
-                for tensor in schema.tensors
+                name: columns_of(tensor, by_name, where, chosen.get(tensor.name, ()))
+                for name, tensor in held.items()
             }
             _check_numbers(schema, self._sources, by_name, where)
             datatypes = {
-                name: tensor.datatype
-                for tensor in schema.tensors
-                for name in self._sources[tensor.name]
+                name: held[tensor].datatype
+                for tensor, names in self._sources.items()
+                for name in names
             }
             self._file.read_as(datatypes)
         self.tensors = schema.tensors
@@ -149,14 +179,21 @@ class Table:
             tell(done)
 
     def _arranged(self, columns: dict[str, NDArray[np.generic]]) -> Tensors:
-        if isinstance(self._file, NpzFile):
-            return {t.name: columns[t.name] for t in self.tensors}
-        return {
-            tensor.name: _tensor(
-                tensor, [columns[n] for n in self._sources[tensor.name]]
-            )
-            for tensor in self.tensors
-        }
+        texts = self._texts
+        found: dict[str, NDArray[np.generic]] = {}
+        for tensor in self.tensors:
+            name = tensor.name
+            if isinstance(self._file, NpzFile):
+                found[name] = columns[texts.get(name, name)]
+            elif name in texts:
+                (source,) = self._sources[name]
+                found[name] = columns[source]
+            else:
+                parts = [columns[source] for source in self._sources[name]]
+                found[name] = _tensor(tensor, parts)
+            if name in texts:
+                found[name] = text_numbers(found[name])
+        return found
 
     def _seconds(
         self, columns: dict[str, NDArray[np.generic]], time: str
@@ -243,6 +280,12 @@ def _opened(path: Path, choices: Choices) -> ArrowFile | NpzFile:
     return ArrowFile(path, choices.categorical)
 
 
+def _as_in_the_file(tensor: Tensor) -> Tensor:
+    """Return the column of texts of a tensor of their numbers; others as they are."""
+    source = text_source(tensor)
+    return tensor if source is None else Tensor(source, "BYTES")
+
+
 def _misfit(wanted: Tensor, found: Tensor | None) -> str:
     if found is None:
         return f"tensor {wanted.name!r} is absent"
@@ -266,7 +309,7 @@ def _check_numbers(
     numeric = {f.tensor for f in schema.features if f.kind == "numeric"}
     bad = [
         name
-        for tensor in numeric
+        for tensor in numeric - {t.name for t in schema.tensors if text_source(t)}
         for name in sources[tensor]
         if by_name[name].datatype == "BYTES"
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from pydantic import Field
 
@@ -21,16 +21,20 @@ from exporter.settings import ModelFilter, Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from exporter.openai.openai_client import OpenAiClient
     from exporter.samples import AnySample
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
+
+    Server = GrpcClient | OpenAiClient
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """The clients and shared state of a collector or probe; never the configuration."""
 
-    grpc: GrpcClient
+    server: Server
+    """The main client; features for any kind of server use what both kinds have."""
     http: HttpClient | None
     metrics: HttpClient | None
     models: ModelFilter
@@ -50,10 +54,15 @@ class Access:
     calibration: CalibrationBoard = field(default_factory=CalibrationBoard)
     """Measured accuracy by confidence, as golden probes found it."""
 
+    @property
+    def grpc(self) -> GrpcClient:
+        """The same client, for features that the configuration refuses without Triton."""
+        return cast("GrpcClient", self.server)
+
     @classmethod
     def detached(
         cls,
-        grpc: GrpcClient,
+        server: Server,
         *,
         http: HttpClient | None = None,
         metrics: HttpClient | None = None,
@@ -63,7 +72,7 @@ class Access:
     ) -> Access:
         """Return an access without a sidecar around it, for commands and `/probe`."""
         return cls(
-            grpc=grpc,
+            server=server,
             http=http,
             metrics=metrics,
             models=models or ModelFilter(),

@@ -20,6 +20,14 @@ class OwnTokens:
     responses: int = 0
     """Responses to these in all."""
 
+    def __add__(self, other: OwnTokens) -> OwnTokens:
+        return OwnTokens(
+            self.known + other.known,
+            self.unknown + other.unknown,
+            self.answered + other.answered,
+            self.responses + other.responses,
+        )
+
     def plus_unknown(self, requests: int) -> OwnTokens:
         """Return the sum with requests of whose tokens and answers nothing is known."""
         return replace(self, unknown=self.unknown + requests)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Final,
+    Literal,
+    Protocol,
+    runtime_checkable,
+)
 
 from pydantic import Field
 
+from exporter import errors
 from exporter.settings import ModelFilter, ModelMention, Settings, below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory, ModelKey
@@ -18,6 +26,21 @@ if TYPE_CHECKING:
     from exporter.samples import AnySample
 
 Transport = Literal["grpc", "http"]
+_OUTCOMES: Final[Mapping[type[errors.TritonError], Outcome]] = {
+    errors.BusyError: "backlog",
+    errors.DeadlineError: "timeout",
+    errors.UnavailableError: "unavailable",
+    errors.InvalidRequestError: "invalid",
+    errors.ModelError: "model_error",
+    errors.ProtocolError: "bad_output",
+}
+
+
+def outcome_of(error: errors.TritonError) -> Outcome:
+    """Return the outcome of a probe whose request ended with this error."""
+    return next(
+        outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)
+    )
 
 
 class ProbeSettings(Settings):

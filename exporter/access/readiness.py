@@ -19,8 +19,8 @@ from exporter import errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from exporter.access.collector_base import Server
     from exporter.access.inventory import ModelKey
-    from exporter.triton.grpc import GrpcClient
 
 GIVE_UP_SECONDS: Final = 6.0
 """A question's own deadline: Triton ends a hanging `is_ready()` after 5 s."""
@@ -93,7 +93,7 @@ class ReadinessAsker:
     """Reads readiness in rounds; late answers are collected in a later round."""
 
     def __init__(
-        self, client: GrpcClient, hold: ReadinessHold, clock: Callable[[], float]
+        self, client: Server, hold: ReadinessHold, clock: Callable[[], float]
     ) -> None:
         self._client = client
         self._hold = hold

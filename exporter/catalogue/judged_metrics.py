@@ -40,4 +40,4 @@ def judged_metric(
 def _listed(kinds: tuple[Kind, ...]) -> str:
     # Our summaries are quantiles, which are judged as gauges.
     *rest, last = [kind for kind in kinds if kind != "summary"]
-    return f"{', '.join(rest)} or {last}" if rest else last
+    return f"{', '.join(rest)} or {last}"

@@ -41,7 +41,8 @@ MEANINGS: Final[dict[Outcome, Meaning]] = {
     "backlog": Meaning(
         serves=True,
         succeeded=None,
-        text="waits behind other clients' sequences, which the model executes",
+        text="waits behind other clients' sequences, which the model executes; of an"
+        " OpenAI-compatible server: refused with 429, too many requests",
     ),
     "late": Meaning(
         None, None, "no answer in time, but tritonwatch itself could not run meanwhile"

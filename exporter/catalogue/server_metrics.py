@@ -8,12 +8,15 @@ from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
 UP: Final = MetricSpec(
-    "triton_up", "1 if the server answers gRPC liveness requests, 0 if it does not."
+    "triton_up",
+    "1 if the server answers gRPC liveness requests, 0 if it does not. Of an"
+    " OpenAI-compatible server: GET /health, with any status but 502 and 504.",
 )
 READY: Final = MetricSpec(
     "triton_ready",
     "1 if the server reports that it is ready, 0 if it does not or gives no answer."
-    " It does not show that models answer: see triton_model_serving.",
+    " It does not show that models answer: see triton_model_serving. Of an"
+    " OpenAI-compatible server: GET /health, or without it GET /v1/models, answers 200.",
 )
 SERVER_INFO: Final = MetricSpec(
     "triton_server_info", "The server's own metadata, always 1.", ("server", "version")

@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     from exporter.config.configuration import load  # noqa: PLC0415
     from exporter.errors import ConfigError  # noqa: PLC0415
 
-    target = load(options.config).target
+    target = connect.triton(load(options.config), "coldstart")
     http = connect.http_client(target)
     if http is None:
         problem = "target.http: found null; loading goes over HTTP"

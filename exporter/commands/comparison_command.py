@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from exporter.app import Sidecar
 from exporter.commands.compare_report import Report
-from exporter.config import configuration, logs
+from exporter.config import configuration, connect, logs
 from exporter.errors import ConfigError, GoldenDataError
 from exporter.features.comparison.comparison_collector import (
     Comparison,
@@ -107,7 +107,9 @@ def run(
         ConfigError: the configuration cannot be used, the server or a model is not
             there, or the two do not take the same.
     """
-    config = _config(configuration.load(config_file), settings)
+    loaded = configuration.load(config_file)
+    connect.triton(loaded, "compare")
+    config = _config(loaded, settings)
     logs.configure(configuration.LogSettings(level="error"))
     return asyncio.run(_compare(config, settings, duration_seconds, progress))
 
@@ -170,7 +172,7 @@ def _comparison(sidecar: Sidecar) -> Comparison | None:
 
 def _reason(sidecar: Sidecar) -> str:
     if not sidecar.access.board.current.up:
-        return f"no answer from Triton at {sidecar.config.target.grpc}"
+        return f"no answer from Triton at {sidecar.config.target.address}"
     comparison = _comparison(sidecar)
     return comparison.problem if comparison else "the comparison did not begin"
 

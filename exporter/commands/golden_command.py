@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from exporter.access.collector_base import Server
     from exporter.features.golden.golden_data import GoldenSet
-    from exporter.triton.grpc import GrpcClient
     from exporter.triton.model import Array, ModelSpec
 
 _TIMEOUT_SECONDS: Final = 30.0
@@ -66,10 +66,13 @@ def ask(wanted: Wanted, tell: Callable[[str], None]) -> Asked:
         TritonError: the model did not answer a row.
     """
     golden = data.read(wanted.data)
-    target = load(wanted.config).target
+    config = load(wanted.config)
+    target = config.target
     if wanted.grpc:
-        target = target.model_copy(update={"grpc": wanted.grpc})
-    with closing(connect.grpc_client(target)) as client:
+        target = connect.triton(config, "golden --grpc").model_copy(
+            update={"grpc": wanted.grpc}
+        )
+    with closing(connect.clients(target)[0]) as client:
         spec = _spec(client, wanted)
         return _asked(client, spec, golden, wanted.data, tell)
 
@@ -116,7 +119,7 @@ def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
     return first
 
 
-def _spec(client: GrpcClient, wanted: Wanted) -> ModelSpec:
+def _spec(client: Server, wanted: Wanted) -> ModelSpec:
     version = wanted.version
     if not version:
         index = client.repository_index(timeout_seconds=_TIMEOUT_SECONDS)
@@ -132,7 +135,7 @@ def _spec(client: GrpcClient, wanted: Wanted) -> ModelSpec:
 
 
 def _asked(
-    client: GrpcClient,
+    client: Server,
     spec: ModelSpec,
     golden: GoldenSet,
     settings: GoldenData,

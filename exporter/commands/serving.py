@@ -149,7 +149,7 @@ async def _serve(
         memory.settle()
         for listener in listeners:
             address = host_port(*listener.getsockname()[:2])
-            log.info("serving", address=address, triton=config.target.grpc)
+            log.info("serving", address=address, triton=config.target.address)
         _report_lost_by_restarts(config)
         await server.serve(sockets=listeners)
     finally:

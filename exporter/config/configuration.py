@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-from ipaddress import AddressValueError, IPv6Address
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from exporter.config import config_file, config_problems
+from exporter.config import config_file, config_problems, openai_target
 from exporter.config.collector_union import AnyCollector
+from exporter.config.openai_target import OpenAiTarget
 from exporter.config.probe_union import AnyProbe
 from exporter.features.comparison.comparison_settings import ComparisonSettings
 from exporter.features.discovery.server_collector import ServerSettings
@@ -18,9 +17,10 @@ from exporter.features.drift.drift_settings import DriftSettings, doubled_entrie
 from exporter.features.energy.energy_settings import CostSettings, PowerSettings
 from exporter.features.process.process_collector import ProcessSettings
 from exporter.features.slo.objectives import AnyObjective, expanded
+from exporter.features.statistics.backend_page_collector import BackendPageSettings
 from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
-from exporter.network.addresses import without_brackets
+from exporter.network.addresses import is_address, without_brackets
 from exporter.output.push import OtlpSettings
 from exporter.settings import Headers, ModelFilter, ModelMention, Settings, below
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
@@ -29,24 +29,6 @@ from exporter.triton.tls_files import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-# What stands between `//` and `/` of a URL could say more than where to go: `#`, `?`
-# and `@` would take a request elsewhere than the text seems to say.
-_ADDRESS: Final = re.compile(
-    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})"
-)
-
-
-def is_address(text: str) -> bool:
-    """Return whether `text` is "host:port" with a port a server can have."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None or not 0 < int(match["port"]) < 65536:  # noqa: PLR2004
-        return False
-    try:
-        IPv6Address(match["ipv6"] or "::")
-    except AddressValueError:
-        return False
-    return True
 
 
 def _checked(text: str) -> str:
@@ -81,6 +63,7 @@ class TargetSettings(Settings):
     each request reaches a different one, and counts are wrong.
     """
 
+    kind: Literal["triton"] = "triton"
     grpc: Address = Field(default="localhost:8001")
     """Address of Triton's gRPC service."""
     http: Address | None = Field(default="localhost:8000")
@@ -92,6 +75,25 @@ class TargetSettings(Settings):
     headers: Headers = Field(default={}, max_length=100)
     """Headers sent with every request, such as authorisation or keys of restricted
     APIs."""
+
+    @property
+    def address(self) -> str:
+        """The main address."""
+        return self.grpc
+
+
+def _with_kind(target: object) -> object:
+    """The target as the file has it, a Triton unless it names another kind."""
+    if isinstance(target, dict) and "kind" not in target:
+        return {"kind": "triton", **target}
+    return target
+
+
+AnyTarget = Annotated[
+    TargetSettings | OpenAiTarget,
+    Field(discriminator="kind"),
+    BeforeValidator(_with_kind),
+]
 
 
 class TapSettings(Settings):
@@ -172,8 +174,8 @@ class LogSettings(Settings):
 class Config(Settings):
     """The whole file."""
 
-    target: TargetSettings = Field(default=TargetSettings())
-    """The Triton server to watch."""
+    target: AnyTarget = Field(default=TargetSettings())
+    """The server to watch."""
     models: ModelFilter = Field(default=ModelFilter())
     """The models of the server to watch."""
     listen: ListenSettings = Field(default=ListenSettings())
@@ -224,6 +226,10 @@ class Config(Settings):
         problems += doubled_entries(self.drift)
         problems += self._unlogged(kinds)
         problems += self._without_limits()
+        if self.target.kind == "openai":
+            problems += openai_target.refused(self)
+        elif "backend_page" in kinds:
+            problems += [openai_target.NO_PAGE]
         problems += [
             f"probe {name!r} has the name of a collector; choose another"
             for name in sorted(
@@ -259,7 +265,10 @@ class Config(Settings):
 
     def all_probes(self) -> tuple[AnyProbe, ...]:
         """Every probe that runs, the configured ones in place of the defaults."""
-        return tuple(probe for probe in self._with_defaults() if probe.enabled)
+        probes = [probe for probe in self._with_defaults() if probe.enabled]
+        if self.target.kind == "openai":
+            return tuple(map(openai_target.patient, probes))
+        return tuple(probes)
 
     def _with_defaults(self) -> tuple[AnyProbe, ...]:
         has_synthetic = any(probe.kind == "synthetic" for probe in self.probes)
@@ -282,9 +291,11 @@ class Config(Settings):
 
     def all_collectors(self) -> tuple[AnyCollector, ...]:
         """Every collector that runs, the configured ones in place of the defaults."""
+        is_openai = self.target.kind == "openai"
+        counts = BackendPageSettings() if is_openai else StatisticsSettings()
         chosen: dict[str, AnyCollector] = {
             default.kind: default
-            for default in (ServerSettings(), StatisticsSettings(), ProcessSettings())
+            for default in (ServerSettings(), counts, ProcessSettings())
         }
         chosen.update({collector.kind: collector for collector in self.collectors})
         shadowed = any(c.inputs.source == "mirror" for c in self.comparisons)

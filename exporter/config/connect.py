@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from exporter.config.configuration import TargetSettings, TlsSettings
+from exporter.config.openai_target import OpenAiTarget, url_of
 from exporter.errors import ConfigError
 from exporter.network.grpc_core import grpc
+from exporter.openai.openai_client import OpenAiClient
 from exporter.triton import tls_files
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
-    from exporter.config.configuration import TargetSettings, TlsSettings
+    from collections.abc import Mapping
+
+    from exporter.access.collector_base import Server
+    from exporter.config.configuration import AnyTarget, Config
+    from exporter.config.openai_target import Url
+    from exporter.triton.tls_files import TlsFiles
 
 log = structlog.get_logger()
 
@@ -51,20 +59,64 @@ def http_client(target: TargetSettings) -> HttpClient | None:
     )
 
 
-def metrics_client(target: TargetSettings) -> HttpClient | None:
-    """A client of Triton's own metrics page: plain HTTP and without our headers."""
-    return None if target.metrics is None else HttpClient(target.metrics, connections=1)
+def metrics_client(target: AnyTarget) -> HttpClient | None:
+    """A client of the server's metrics page: for Triton plain HTTP without our headers."""
+    if target.metrics is None:
+        return None
+    if isinstance(target, OpenAiTarget):
+        url, main = url_of(target.metrics), url_of(target.url)
+        prefix = url.path.removesuffix("/metrics")
+        is_same = url.address == main.address and url.is_tls == main.is_tls
+        headers = _headers(target) if is_same else {}
+        return _of_url(url._replace(path=prefix), target.tls, headers, connections=1)
+    return HttpClient(target.metrics, connections=1)
+
+
+def clients(
+    target: AnyTarget,
+) -> tuple[Server, HttpClient | None, HttpClient | None]:
+    """The clients of a target: the main one, HTTP beside gRPC, and the metrics page.
+
+    Raises:
+        ConfigError: a TLS file cannot be read.
+    """
+    if isinstance(target, OpenAiTarget):
+        http = _of_url(url_of(target.url), target.tls, _headers(target), connections=8)
+        server = OpenAiClient(http, target.api, target.max_tokens)
+        return server, None, metrics_client(target)
+    return grpc_client(target), http_client(target), metrics_client(target)
+
+
+def triton(config: Config, command: str) -> TargetSettings:
+    """The Triton that a command works on.
+
+    Raises:
+        ConfigError: the target is another server.
+    """
+    if isinstance(config.target, TargetSettings):
+        return config.target
+    problem = f"target.kind: found 'openai'; `{command}` needs a Triton"
+    raise ConfigError("the configuration", [problem])
+
+
+def _of_url(
+    url: Url, tls: TlsFiles | None, headers: Mapping[str, str], *, connections: int
+) -> HttpClient:
+    return HttpClient(
+        url.address,
+        tls=tls_files.context(tls, _PLACE) if url.is_tls else None,
+        headers=headers,
+        connections=connections,
+        prefix=url.path,
+    )
 
 
 class RenewedFiles:
-    """Reloads the TLS files of both clients of a target when they change."""
+    """Reloads the TLS files of all clients of a target when they change."""
 
-    def __init__(
-        self, target: TargetSettings, grpc: GrpcClient, http: HttpClient | None
-    ) -> None:
+    def __init__(self, target: AnyTarget, *clients: Server | HttpClient | None) -> None:
         self._target = target
-        self._grpc = grpc
-        self._http = http
+        self._clients = clients
         self._contents = tls_files.contents(target.tls, _PLACE)
         self._refused = ""
 
@@ -80,10 +132,13 @@ class RenewedFiles:
             return
         # Both before either: a key that does not match its certificate yet.
         credentials, context = _grpc_credentials(tls), tls_files.context(tls, _PLACE)
-        if _uses(self._target, "grpc"):
-            self._grpc.renew(credentials)
-        if _uses(self._target, "http") and self._http is not None:
-            self._http.renew(context)
+        for client in self._clients:
+            if client is None or not _uses(self._target, client.protocol):
+                continue
+            if isinstance(client, GrpcClient):
+                client.renew(credentials)
+            else:
+                client.renew(context)
         self._contents, self._refused = contents, ""
         log.info("tls_files_renewed")
 
@@ -97,15 +152,17 @@ class RenewedFiles:
                 log.warning("tls_files_refused", problems=str(error))
 
 
-def _uses(target: TargetSettings, protocol: str) -> bool:
-    return target.tls is not None and protocol in target.tls.protocols
+def _uses(target: AnyTarget, protocol: str) -> bool:
+    if isinstance(target.tls, TlsSettings):
+        return protocol in target.tls.protocols
+    return target.tls is not None
 
 
-def _headers(target: TargetSettings) -> dict[str, str]:
+def _headers(target: AnyTarget) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in target.headers.items()}
 
 
-def _grpc_credentials(tls: TlsSettings | None) -> grpc.ChannelCredentials:
+def _grpc_credentials(tls: TlsFiles | None) -> grpc.ChannelCredentials:
     files = tls_files.contents(tls, _PLACE)
     # grpc would report a broken file at the first call, and not which one it is.
     tls_files.context(tls, _PLACE)

@@ -149,7 +149,7 @@ def _remember(
     _: object, __: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
     detail = ", ".join(
-        f"{key} {value}"
+        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in event.items()
         if not key.startswith("_")
         and key not in {"event", "ts", "level", "exc_info"}

@@ -33,7 +33,8 @@ from exporter.demo.demo_scenarios import SCENES, Act, Scene, Stage
 from exporter.demo.demo_screen import Screen
 from exporter.demo.demo_traffic import Mirror, Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
-from exporter.network.listening import bind
+from exporter.network.addresses import host_port
+from exporter.network.held_port import LOOPBACK, hold_port
 from exporter.triton.embedded import EmbeddedTriton, Ports, exit_on_sigterm
 from exporter.triton.http import HttpClient
 
@@ -46,7 +47,7 @@ DEFAULT_PORTS: Final = Ports(grpc=8001, http=8000, metrics=8002)
 DEFAULT_TAP_PORT: Final = 8004
 
 _PERIOD_SECONDS: Final = 1.0
-_START_SECONDS: Final = 20.0
+_START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 
 
@@ -77,9 +78,12 @@ def run(
         moves_after_seconds = math.inf if scenario else MOVES_AFTER_SECONDS
     models = demo_models()
     started = time.monotonic()
-    # Taken before the seconds it takes to start a server are spent.
-    port, tap_port = _free_ports(port, DEFAULT_TAP_PORT if default_ports else 0)
     with contextlib.ExitStack() as stack:
+        # Taken before the seconds it takes to start a server are spent.
+        wanted = port, DEFAULT_TAP_PORT if default_ports else 0
+        port, tap_port = (
+            _held(stack, each, default_ports=default_ports) for each in wanted
+        )
         stack.enter_context(exit_on_sigterm())
         print(f"starting Triton with {_as_seen_from_here(models)} …", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -134,15 +138,15 @@ def _trace_less(triton: EmbeddedTriton) -> str:
     return f"from now on one request in {LATER_RATE} is traced; before, every one was"
 
 
-def _free_ports(port: int, tap_port: int) -> tuple[int, int]:
+def _held(stack: contextlib.ExitStack, port: int, *, default_ports: bool) -> int:
     try:
-        with bind("127.0.0.1", port) as listener, bind("127.0.0.1", tap_port) as tap:
-            return listener.getsockname()[1], tap.getsockname()[1]
-    except ListenError as error:
+        return int(stack.enter_context(hold_port(port)).getsockname()[1])
+    except OSError as error:
         remedy = 'take a free one: make demo ARGS="--port 0"'
-        if tap_port:
+        if default_ports:
             remedy += ", without --default-ports"
-        raise ListenError(error.address, error.reason, remedy) from None
+        address = host_port(LOOPBACK, port)
+        raise ListenError(address, error.strerror or str(error), remedy) from None
 
 
 def demo_models() -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import yaml
 
 from exporter.errors import TritonError
-from exporter.network.listening import bind
+from exporter.network.held_port import LOOPBACK, hold_port
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Alerts:
     def __enter__(self) -> Self:
         """Start it; it is ready after a second or two."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with bind("127.0.0.1", 0) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._port = hold_port()
+        address = f"{LOOPBACK}:{self._port.getsockname()[1]}"
         file = self._folder / "prometheus.yml"
         file.write_text(
             yaml.safe_dump(prometheus_config(self._sidecar, [self._rules])), "utf-8"
@@ -77,6 +77,7 @@ class Alerts:
                 self._process.wait(_STOP_SECONDS)
             self._process.kill()
             self._process.wait()
+        self._port.close()
 
     def firing(self) -> list[str]:
         """Return the firing alerts with their subjects; none while it starts."""

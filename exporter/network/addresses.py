@@ -3,7 +3,27 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
+from typing import Final
+
+# What stands between `//` and `/` of a URL could say more than where to go: `#`, `?`
+# and `@` would take a request elsewhere than the text seems to say.
+_ADDRESS: Final = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})"
+)
+
+
+def is_address(text: str) -> bool:
+    """Return whether `text` is "host:port" with a port a server can have."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) < 65536:  # noqa: PLR2004
+        return False
+    try:
+        ipaddress.IPv6Address(match["ipv6"] or "::")
+    except ipaddress.AddressValueError:
+        return False
+    return True
 
 
 def host_port(host: str, port: int) -> str:

@@ -31,7 +31,7 @@ def changed_signature(
         if not access.board.may_reread(key, access.clock()):
             return None
         try:
-            fresh = access.grpc.model_spec(*key, timeout_seconds=timeout_seconds)
+            fresh = access.server.model_spec(*key, timeout_seconds=timeout_seconds)
         except errors.TritonError:
             # Not readable now: the verdict on the request stands as it is.
             return None

@@ -152,7 +152,7 @@ class RecordedHistory:
 def _latencies(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
     """Return production's quantiles with bounds; without these, our probes'."""
     production: dict[ModelKey, dict[str, float]] = {}
-    probes: dict[ModelKey, dict[str, float]] = {}
+    probes: dict[str, dict[ModelKey, dict[str, float]]] = {"grpc": {}, "http": {}}
     for sample in shown:
         labels = dict(zip(sample.spec.labels, sample.labels, strict=True))
         name = _QUANTILES.get(labels.get("quantile", ""))
@@ -164,9 +164,9 @@ def _latencies(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
         elif sample.spec is catalogue.REQUEST_LATENCY_CI:
             bound = f"{name} {labels['bound']}"
             production.setdefault(key, {})[bound] = sample.value
-        elif labels.get("protocol") == "grpc":
-            probes.setdefault(key, {})[name] = sample.value
-    return probes | production
+        elif labels.get("protocol") in probes:
+            probes[labels["protocol"]].setdefault(key, {})[name] = sample.value
+    return probes["http"] | probes["grpc"] | production
 
 
 def _scores(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:

@@ -68,7 +68,8 @@ def findings(
     versions whose latest streamed answer to a probe broke its limits.
     """
     if not inventory.up:
-        return [Finding("Triton", "does not answer", _SERVING, "TritonDown")]
+        subject = _server_of(inventory)
+        return [Finding(subject, "does not answer", _SERVING, "TritonDown")]
     found: Found = defaultdict(list)
     for sample in samples:
         if sample.spec in _LOOKED_AT and isinstance(sample, Sample):
@@ -129,6 +130,10 @@ def state_of(
     return worst
 
 
+def _server_of(inventory: Inventory) -> str:
+    return inventory.info.product if inventory.info else "The server"
+
+
 def _wrong_input(misfit: Misfit) -> Finding:
     meant = f"; did you mean {misfit.nearest!r}?" if misfit.nearest else ""
     text = (
@@ -145,11 +150,12 @@ def _server(
     serving: Mapping[ModelKey, bool],
     unproven: Collection[ModelKey],
 ) -> Iterator[Finding]:
+    server = _server_of(inventory)
     if not inventory.ready:
-        yield Finding("Triton", "is up, but not ready", _SERVING, "TritonNotReady")
+        yield Finding(server, "is up, but not ready", _SERVING, "TritonNotReady")
     if any(sample.value for sample in found[catalogue.SEVERAL_SERVERS]):
         text = "several servers answer at its address: all counts are one's"
-        yield Finding("Triton", text, _SERVING, "TritonSeveralServers")
+        yield Finding(server, text, _SERVING, "TritonSeveralServers")
     for entry in inventory.index:
         if not entry.state:
             continue
@@ -214,7 +220,7 @@ def _budgets(
         rates = [burn.get((objective.name, window), 0.0) for window in _BURN_WINDOWS]
         if min(rates) <= _FAST_BURN:
             continue
-        text = f"spends its error budget over {_FAST_BURN} times too fast"
+        text = f"objective spends its error budget over {_FAST_BURN} times too fast"
         finding = Finding(objective.name, text, _OBJECTIVES, "TritonSLOBurnPage")
         # It is not known which of several models spends the budget of one objective.
         named = [model for model in models if objective.matches(model)]
@@ -225,7 +231,7 @@ def _budgets(
     for sample in found[catalogue.SLO_BUDGET]:
         if sample.value <= 0:
             [name] = sample.labels
-            text, runbook = "its error budget is spent", "TritonSLOBurnTicket"
+            text, runbook = "objective's error budget is spent", "TritonSLOBurnTicket"
             yield Finding(name, text, _OBJECTIVES, runbook)
 
 

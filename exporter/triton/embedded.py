@@ -17,7 +17,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,13 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from exporter.errors import EmbeddedTritonError
+from exporter.network.held_port import LOOPBACK, hold_port
 from exporter.triton import backend, keeper
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from types import FrameType, TracebackType
 
-HOST: Final = "127.0.0.1"
+HOST: Final = LOOPBACK
 ModelControl = Literal["none", "explicit", "poll"]
 _KINDS: Final = ("grpc", "http", "metrics")
 _ATTEMPTS: Final = 5
@@ -243,11 +243,8 @@ class EmbeddedTriton:
         self._ports = Ports(*(self._hold(getattr(wanted, kind)) for kind in _KINDS))
 
     def _hold(self, port: int) -> int:
-        """Bind a port and never listen: Triton can, having SO_REUSEADDR too."""
-        holder = self._reservation.enter_context(socket.socket())
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            holder.bind((HOST, port))
+            holder = self._reservation.enter_context(hold_port(port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise _PortTakenError(f"{HOST}:{port}") from None

@@ -20,12 +20,14 @@ FaultName = Literal[
     "nan",
     "shifted_class",
     "stale",
+    "garbage_text",
     "int8_overflow",
     "int8_scale",
     "slow",
     "hang",
     "crash",
     "error",
+    "stall",
 ]
 
 
@@ -36,8 +38,10 @@ class Fault:
     fault: FaultName = "none"
     after_requests: int = 0
     """Requests answered honestly first, counted from when the fault was set."""
+    after_responses: int = 0
+    """Responses of each stream sent honestly first, of decoupled models and `error` or `stall`."""
     share: float = 1.0
-    """Share of the rows that are struck; of the requests by `error`."""
+    """Share of the rows that are struck; of the requests by `error` and `stall`."""
     shift: int = 1
     """Places by which `shifted_class` moves."""
     factor: float = 2.0
@@ -45,7 +49,7 @@ class Fault:
     delay_ms: float = 0.0
     """Further delay in milliseconds, for `slow`."""
     hang_seconds: float = 60.0
-    """Seconds without an answer, for `hang`."""
+    """Seconds without an answer, for `hang` and `stall`."""
     seed: int = 0
     """Seed of the affected rows."""
 

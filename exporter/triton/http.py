@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import ssl
@@ -26,7 +27,7 @@ from exporter.triton.patience import MAX_BODY_BYTES, pool_of
 from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
 # Alert, TLS 1.x: what a TLS server answers to anything else.
 _TLS_ALERT: Final = "\x15\x03"
@@ -49,9 +50,10 @@ class HttpClient:
         tls: ssl.SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
         connections: int = 4,
+        prefix: str = "",
     ) -> None:
         self.address = address
-        self._base = f"{'https' if tls else 'http'}://{address}"
+        self._base = f"{'https' if tls else 'http'}://{address}{prefix}"
         self._headers = {"User-Agent": USER_AGENT, **(headers or {})}
         self._connections = connections
         self._pool = pool_of(connections, tls)
@@ -73,10 +75,19 @@ class HttpClient:
         Raises:
             TritonError: as for every other call.
         """
-        status, _, body = self._request("GET", path, None, {}, timeout_seconds)
+        status, body = self.answer(path, timeout_seconds=timeout_seconds)
         if status != 200:  # noqa: PLR2004
-            raise _status_error(status, body)
+            raise status_error(status, body)
         return body
+
+    def answer(self, path: str, *, timeout_seconds: float) -> tuple[int, bytes]:
+        """Status and body of a GET, whatever the status.
+
+        Raises:
+            TritonError: as for every other call.
+        """
+        status, _, body = self._request("GET", path, None, {}, timeout_seconds)
+        return status, body
 
     def post(self, path: str, body: bytes, *, timeout_seconds: float) -> bytes:
         """The body of a POST that answered 200.
@@ -87,7 +98,7 @@ class HttpClient:
         headers = {"Content-Type": "application/json"}
         status, _, reply = self._request("POST", path, body, headers, timeout_seconds)
         if status != 200:  # noqa: PLR2004
-            raise _status_error(status, reply)
+            raise status_error(status, reply)
         return reply
 
     def infer(self, request: InferRequest, *, timeout_seconds: float) -> InferReply:
@@ -109,7 +120,7 @@ class HttpClient:
                     request, max(0.05, ends - time.monotonic()), binary=binary
                 )
         if status != 200:  # noqa: PLR2004
-            raise _status_error(status, reply)
+            raise status_error(status, reply)
         if binary:
             return InferReply(decode_binary_reply(reply_headers, reply), duration)
         return InferReply(decode_json_reply(reply), duration)
@@ -152,6 +163,23 @@ class HttpClient:
         timeout_seconds: float,
     ) -> tuple[int, Mapping[str, str], bytes]:
         deadline = time.monotonic() + timeout_seconds
+        with self.opened(method, path, body, headers, timeout_seconds) as response:
+            return response.status, response.headers, _read(response, deadline)
+
+    @contextlib.contextmanager
+    def opened(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_seconds: float,
+    ) -> Generator[urllib3.BaseHTTPResponse]:
+        """An answer whose content the body of the `with` reads, within the timeout.
+
+        Raises:
+            TritonError: as for every other call.
+        """
         try:
             response = self._pool.request(
                 method,
@@ -163,7 +191,7 @@ class HttpClient:
                 redirect=False,
             )
             try:
-                data = _read(response, deadline)
+                yield response
             except BaseException:
                 # Half-read: the connection cannot be used again.
                 response.close()
@@ -178,7 +206,6 @@ class HttpClient:
             raise errors.DeadlineError(str(error)) from None
         except HTTPError as error:
             raise _transport_error(error) from None
-        return response.status, response.headers, data
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
@@ -235,7 +262,8 @@ def _tls_failure(error: SSLError) -> str:
     return f"TLS: {reason}"
 
 
-def _status_error(status: int, body: bytes) -> errors.TritonError:
+def status_error(status: int, body: bytes) -> errors.TritonError:
+    """Return the error that an answer with this status means."""
     text = f"HTTP {status}: {_error_text(body)}"
     # A proxy's page where TLS or a client certificate is missing; Triton answers JSON.
     if status == 400 and _TLS_PAGE.search(body) and not body.startswith(b"{"):  # noqa: PLR2004
@@ -252,6 +280,7 @@ def _status_error(status: int, body: bytes) -> errors.TritonError:
 def _error_text(body: bytes) -> str:
     text = body[:500].decode("utf-8", "replace")
     try:
-        return str(json.loads(text)["error"])
+        error = json.loads(text)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, KeyError, TypeError):
         return text

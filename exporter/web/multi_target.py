@@ -21,10 +21,11 @@ from exporter import catalogue
 from exporter.access.collector_base import Access
 from exporter.catalogue.probe_outcomes import MEANINGS
 from exporter.config import connect
-from exporter.config.configuration import TargetSettings, is_address
+from exporter.config.configuration import TargetSettings
 from exporter.errors import PartialResultError, TritonwatchError
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.network import addresses
+from exporter.network.addresses import is_address
 from exporter.output import exposition
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
@@ -202,11 +203,7 @@ def _look(
 ) -> ProbeResult:
     started = time.monotonic()
     # In this thread: a resolver may take its time.
-    same = addresses.same_server(config.target.grpc, target.grpc) or (
-        target.http is not None
-        and config.target.http is not None
-        and addresses.same_server(config.target.http, target.http)
-    )
+    same = _is_watched(config, target)
     result = ProbeResult(settings=_masked(module))
     access = Access.detached(
         connect.grpc_client(target),
@@ -236,7 +233,7 @@ def _look(
             complete and inventory.up and bool(judged) and not unjudged and all_well
         )
     finally:
-        access.grpc.close()
+        access.server.close()
         if access.http is not None:
             access.http.close()
     result.samples += [
@@ -246,6 +243,18 @@ def _look(
         Sample(catalogue.BLACKBOX_DURATION, time.monotonic() - started),
     ]
     return result
+
+
+def _is_watched(config: Config, target: TargetSettings) -> bool:
+    """Return whether it is the server that this process watches, as far as known."""
+    watched = config.target
+    if not isinstance(watched, TargetSettings):
+        return False
+    return addresses.same_server(watched.grpc, target.grpc) or (
+        target.http is not None
+        and watched.http is not None
+        and addresses.same_server(watched.http, target.http)
+    )
 
 
 def _judge_models(

@@ -36,7 +36,9 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
             "version": version("tritonwatch"),
             "python": platform.python_version(),
         },
-        "target": sidecar.config.target.model_dump(include={"grpc", "http", "metrics"}),
+        "target": sidecar.config.target.model_dump(
+            include={"kind", "url", "grpc", "http", "metrics"}
+        ),
         "server": {
             "up": inventory.up,
             "ready": inventory.ready,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from pages.blocks import (
 from pages.plots import Axis, Plot, Series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from loadtests.efficiency.efficiency_report import (
         EfficiencyLevel,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         LevelPower,
         PairReport,
     )
-    from pages.blocks import Block
+    from pages.blocks import Block, Tone
 
 _NOT_MEASURED: Final = (
     "Power is modelled by a straight line between two given values, not measured: the "
@@ -94,16 +95,71 @@ def _curve(report: EfficiencyReport) -> Iterator[Block]:
 
 
 def _pair(report: PairReport) -> Iterator[Block]:
-    yield from _verdict(report)
-    rows = [("speed-up", _shown(report.speed_up))]
-    rows += [
-        (f"energy ratio, {boundary} by {report.sources[boundary]}", _shown(ratio))
+    figures = [_Figure("speed-up", report.speed_up, 1.0, "faster", "slower")]
+    figures += [
+        _Figure(
+            f"energy ratio, {boundary} by {report.sources[boundary]}",
+            ratio,
+            1.0,
+            "more energy",
+            "less energy",
+            more_is_better=False,
+        )
         for boundary, ratio in report.energy_ratio.items()
     ]
     if report.accuracy_change is not None:
         each = ", ".join(f"{name} {v:.4f}" for name, v in report.accuracy.items())
-        rows.append((f"accuracy on {report.rows} rows ({each})", _shown(report.accuracy_change)))  # fmt: skip
-    yield Table(("figure", "change [95 %]"), rows)
+        name = f"accuracy on {report.rows} rows ({each})"
+        accuracy = report.accuracy_change
+        figures.append(_Figure(name, accuracy, 0.0, "more accurate", "less accurate"))
+    if report.valid:
+        yield _conclusion(report, figures)
+    yield from _verdict(report)
+    rows = [(f.name, _shown(f.interval), f.finding) for f in figures]
+    yield Table(("figure", "change [95 %]", "finding"), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """One change from the reference to the candidate."""
+
+    name: str
+    interval: Interval
+    unchanged: float
+    above: str
+    below: str
+    more_is_better: bool = True
+
+    @property
+    def side(self) -> int:
+        """Return 1 where the whole interval is above no change, -1 below, else 0."""
+        low, high = self.interval.low, self.interval.high
+        if low is None or high is None:
+            return 0
+        return int(low > self.unchanged) - int(high < self.unchanged)
+
+    @property
+    def finding(self) -> str:
+        """What the interval shows, in two or three words."""
+        undecided = "too few pairs" if self.interval.low is None else "undecided"
+        return {1: self.above, -1: self.below, 0: undecided}[self.side]
+
+    @property
+    def gain(self) -> int:
+        """Return 1 where the candidate is better, -1 where it is worse, else 0."""
+        return self.side if self.more_is_better else -self.side
+
+
+def _conclusion(report: PairReport, figures: Sequence[_Figure]) -> Verdict:
+    gains = {figure.gain for figure in figures}
+    shown = [f"{f.finding} ({f.name})" for f in figures if f.side]
+    if not shown:
+        text = (
+            "no difference is shown; more pairs or longer blocks narrow the intervals"
+        )
+        return Verdict("doubt", f"{report.candidate}: {text}")
+    tone: Tone = "note" if gains >= {1, -1} else "good" if 1 in gains else "bad"
+    return Verdict(tone, f"{report.candidate}: {'; '.join(shown)}")
 
 
 def _row(level: EfficiencyLevel, boundary: str) -> tuple[str, ...]:

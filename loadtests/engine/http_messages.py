@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import httptools
 
+from exporter.openai.completions import PATHS
 from exporter.triton.http_path import model_path
+from loadtests.target import API_OF
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loadtests.engine.sequences import Sequence
     from loadtests.mix import Body, Entry
-    from loadtests.target import Protocol, Target
+    from loadtests.target import Target
 
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _JSON_END: Final = b"}}"
-OPENAI_PATHS: Final[Mapping[Protocol, str]] = {
-    "openai-chat": "/v1/chat/completions",
-    "openai-completions": "/v1/completions",
-}
 
 
 class Answer:
@@ -82,7 +78,7 @@ def head_of(target: Target, entry: Entry) -> bytes:
 
 def _path(target: Target, entry: Entry) -> str:
     if target.is_openai:
-        return OPENAI_PATHS[target.protocol]
+        return PATHS[API_OF[target.protocol]]
     operation = "generate_stream" if entry.style == "stream" else "infer"
     return f"{model_path(entry.spec.name, entry.version)}/{operation}"
 

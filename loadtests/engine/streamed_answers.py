@@ -6,11 +6,11 @@ with, the reason for its end, its count of tokens, comments that keep connection
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from exporter.openai.completions import EVENTS, json_object, read_chunk
+from exporter.openai.event_stream import EventStream
 from exporter.triton.token_outputs import OUTPUT
-from loadtests.engine.event_stream import EventStream
 from loadtests.engine.http_messages import Answer
 
 if TYPE_CHECKING:
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from loadtests.target import Protocol as WireProtocol
 
 _TYPE: Final = b"content-type"
-_EVENTS: Final = b"text/event-stream"
+_EVENTS: Final = EVENTS.encode()
 _OK: Final = 200
-_DONE: Final = b"[DONE]"
-_OTHER_CONTENT: Final = ("reasoning_content", "reasoning", "refusal", "tool_calls")
 _SHOWN: Final = 200
-_decode: Final = json.JSONDecoder().decode
 
 
 class Said(NamedTuple):
@@ -63,7 +60,7 @@ class Generate:
 
     def read(self, data: bytes, tokens: int) -> Said:
         """Return the meaning of an event."""
-        document = _object(data)
+        document = json_object(data)
         error = document.get("error")
         if error is not None:
             return Said(error=_text(error))
@@ -81,22 +78,10 @@ class OpenAi:
 
     def read(self, data: bytes, tokens: int) -> Said:
         """Return the meaning of an event."""
-        if data == _DONE:
-            return Said(ends=True, tokens=tokens)
-        document = _object(data)
-        error = document.get("error")
-        if error is not None:
-            said = error.get("message") if isinstance(error, dict) else error
-            return Said(error=_text(said))
-        choices = document.get("choices") or ()
-        if not isinstance(choices, list | tuple):
-            raise ValueError("`choices` is not a list")  # noqa: TRY004 - of the server
-        usage = document.get("usage")
-        counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        return Said(
-            content=any(_has_content(choice) for choice in choices),
-            tokens=counted if type(counted) is int and counted > 0 else tokens,
-        )
+        chunk = read_chunk(data)
+        if chunk.error is not None:
+            return Said(error=chunk.error)
+        return Said(chunk.is_content, chunk.output_tokens or tokens, None, chunk.ends)
 
 
 def dialect_of(protocol: WireProtocol, entry: Entry) -> Dialect:
@@ -177,7 +162,7 @@ class StreamedAnswer(Answer):
         """Return what is wrong with the complete answer, of status 200."""
         if not self._type.startswith(_EVENTS):
             found = self._type.decode("latin-1") or "of no type"
-            return f"the answer is {found}; want {_EVENTS.decode()}: {self._shown}"
+            return f"the answer is {found}; want {EVENTS}: {self._shown}"
         if self._dialect.is_ended_by_event and not self._has_ended:
             return "the stream was cut off: it ended without [DONE]"
         return "the stream ended without a response" if self.since is None else None
@@ -185,27 +170,6 @@ class StreamedAnswer(Answer):
     @property
     def _shown(self) -> str:
         return self.body[:_SHOWN].decode("utf-8", "replace")
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    try:
-        document = _decode(data.decode())
-    except RecursionError:
-        document = None
-    if not isinstance(document, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 - of the server
-    return document
-
-
-def _has_content(choice: object) -> bool:
-    if not isinstance(choice, dict):
-        return False
-    if choice.get("text"):
-        return True
-    delta = choice.get("delta")
-    if not isinstance(delta, dict):
-        return False
-    return bool(delta.get("content")) or any(map(delta.get, _OTHER_CONTENT))
 
 
 def _text(error: object) -> str:

@@ -19,7 +19,7 @@ from exporter.triton.model import OutputTensor
 from exporter.triton.tensors import array_dtype, decode
 from loadtests.errors import PlanError
 from loadtests.payloads.bodies import Row
-from loadtests.payloads.data_file import require_dtype, require_fit
+from loadtests.payloads.sample_checks import require_dtype, require_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, model_validator
 
+from exporter.openai.completions import request_body
 from exporter.settings import Settings
 from exporter.triton.tensors import array_dtype
 from loadtests.errors import PlanError
@@ -21,6 +22,7 @@ from loadtests.mix import Body
 from loadtests.payloads import recorded_prompts
 from loadtests.payloads.bodies import Row
 from loadtests.payloads.recorded_prompts import Exchange
+from loadtests.target import API_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -220,17 +222,6 @@ def openai_body(
     parameters: Mapping[str, Parameter],
 ) -> Body:
     """Return a streamed request to an OpenAI-compatible server."""
-    asked: dict[str, object] = (
-        {"messages": [{"role": "user", "content": prompt.text}]}
-        if target.protocol == "openai-chat"
-        else {"prompt": prompt.text}
-    )
-    document = {
-        "model": model,
-        **asked,
-        "max_tokens": prompt.max_tokens,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        **parameters,
-    }
-    return Body(json.dumps(document, separators=(",", ":")).encode())
+    api = API_OF[target.protocol]
+    data = request_body(api, model, prompt.text, prompt.max_tokens, parameters)
+    return Body(data)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from loadtests.plan import MAX_REQUESTS
-from loadtests.profiles.profile import Phase, Profile
-from loadtests.profiles.rate_curve import Curve, Spacing
+from loadtests.profiles.profile import Profile
+from loadtests.profiles.rate_curve import Curve, Phase, Spacing
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -10,23 +9,12 @@ from pydantic import Field, model_validator
 
 from exporter.settings import Settings
 from loadtests.plan import MAX_REQUESTS
-from loadtests.profiles.rate_curve import Curve, Spacing
+from loadtests.profiles.rate_curve import Curve, Phase, Spacing
 
 if TYPE_CHECKING:
     from loadtests.profiles.rate_curve import Floats
 
 _ARRIVALS = 3  # beside the streams of `loadtests.plan`
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A named part of a run, in seconds from its start."""
-
-    name: str
-    start_seconds: float
-    end_seconds: float
-    requests_per_second: float | None
-    """The intended mean rate; None where the server sets it."""
 
 
 class Profile(Settings):

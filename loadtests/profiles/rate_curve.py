@@ -12,11 +12,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from loadtests.profiles.profile import Phase
-
     Floats = NDArray[np.float64]
 
 Spacing = Literal["poisson", "even"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A named part of a run, in seconds from its start."""
+
+    name: str
+    start_seconds: float
+    end_seconds: float
+    requests_per_second: float | None
+    """The intended mean rate; None where the server sets it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
 
 from loadtests.plan import MAX_REQUESTS
-from loadtests.profiles.profile import Phase, Profile, within
-from loadtests.profiles.rate_curve import Curve
+from loadtests.profiles.profile import Profile, within
+from loadtests.profiles.rate_curve import Curve, Phase
 
 if TYPE_CHECKING:
     from loadtests.profiles.rate_curve import Floats

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from loadtests.profiles.profile import Phase, ShapedProfile
-from loadtests.profiles.rate_curve import Curve
+from loadtests.profiles.profile import ShapedProfile
+from loadtests.profiles.rate_curve import Curve, Phase
 
 if TYPE_CHECKING:
     from loadtests.profiles.rate_curve import Floats

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from exporter.histograms.histogram import Histogram
-    from loadtests.profiles.profile import Phase
+    from loadtests.profiles.rate_curve import Phase
     from loadtests.result import Floats, RunResult
 
 SLICES: Final = 120

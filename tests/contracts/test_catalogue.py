@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from commands import python
 
+from exporter import catalogue
 from exporter.catalogue import CATALOGUE, PARTS
 from exporter.commands import reference_pages
 from exporter.config.configuration import load
@@ -53,6 +54,12 @@ class TestEveryMetric:
 
     def test_has_buckets_in_ascending_order_or_none(self, spec) -> None:
         assert list(spec.buckets) == sorted(set(spec.buckets))
+
+
+def test_published_quantiles_are_shares_and_batch_sizes_powers_of_two() -> None:
+    quantiles = catalogue.QUANTILES
+    assert list(quantiles) == sorted({q for q in quantiles if 0.5 <= q < 1})
+    assert list(catalogue.BATCH_BOUNDS) == [2.0**n for n in range(9)]
 
 
 def test_no_name_is_used_twice_nor_is_the_beginning_of_anothers_series() -> None:

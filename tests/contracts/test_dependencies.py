@@ -44,7 +44,7 @@ BY_NAME = {
     "tritonclient.grpc": "exporter/triton/kserve.py",
 }
 # In environments of their own: the embedded Triton's, and that of `make mutants`.
-ELSEWHERE = {"triton_python_backend_utils", "cosmic_ray", "parso"}
+ELSEWHERE = {"triton_python_backend_utils", "cosmic_ray", "coverage", "parso"}
 # Licences under which a part of an Apache-2.0 application may be handed on with it. MPL
 # asks for changes of its own files alone, and none is changed here.
 COMPATIBLE = {

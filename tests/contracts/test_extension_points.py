@@ -20,6 +20,7 @@ from fake_triton import (
     Hung,
 )
 from pydantic import BaseModel
+from waiting import patience
 
 import exporter.features
 import exporter.features.energy.sources
@@ -125,7 +126,7 @@ def test_a_collector_ends_with_samples_or_a_triton_error(
         except (TritonError, PartialResultError) as error:
             samples = getattr(error, "samples", ())
         took = time.monotonic() - started
-        assert took <= 2 * chosen.deadline_seconds
+        assert took <= patience(2 * chosen.deadline_seconds)
         for sample in samples:
             assert sample.spec in CATALOGUE
             assert len(sample.labels) == len(sample.spec.labels)
@@ -163,7 +164,9 @@ def test_a_probe_gives_a_verdict_with_its_reason(
             inputs = make_payload(spec, {}, np.random.default_rng(0)).inputs
             np.savez(tmp_path / "set.npz", **inputs)
             needed["data"] = {"file": tmp_path / "set.npz"}
-        chosen = settings(timeout_seconds=0.5, linger_seconds=0.2, **needed)
+        # Only the one that hangs is to be given up on, on any machine.
+        timeout = 0.5 if isinstance(lie, Hung) else 30.0
+        chosen = settings(timeout_seconds=timeout, linger_seconds=0.2, **needed)
         probe = chosen.build(access)
         targets = probe.targets(access.board.current)
         assert targets

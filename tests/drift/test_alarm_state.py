@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from drifting_data import SCHEMA, SETTINGS, draw, window_of
@@ -48,7 +50,10 @@ def test_state_stays_small_however_long_it_runs():
     ledger = Ledger(np.ones((3, 23)))
     for _ in range(5000):
         ledger.push(np.ones((3, 23)))
-        assert len(ledger.ages) <= MAX_STARTS
+        ages = ledger.ages
+        assert len(ages) <= MAX_STARTS
+        # A change begins at most half its age after a start that is remembered.
+        assert all(2 * (b - a) <= b for a, b in itertools.pairwise(ages))
     assert ledger.ages[:8] == list(range(1, 9))
     assert ledger.ages[-1] == 5000
 
@@ -65,3 +70,21 @@ def test_the_sums_before_and_since_a_start_are_those_of_its_windows():
         assert np.allclose(since.packed[index], windows[200 - age :].sum(axis=0))
         expected = reference + windows[: 200 - age].sum(axis=0)
         assert np.allclose(before.packed[index], expected)
+    # A change is declared four windows ago: what was before stays the baseline.
+    baseline = reference + windows[:196].sum(axis=0)
+    ledger.freeze(ledger.ages.index(4))
+    assert (ledger.ages, ledger.frozen) == ([], True)
+    for window in windows[:3]:
+        ledger.push(window)
+    restored = Ledger(reference)
+    restored.restore(ledger.state())
+    for one in (ledger, restored):
+        before, since = one.sides(slice(1, 2), starts=[2])
+        assert np.allclose(before.packed, baseline[1])
+        assert np.allclose(since.packed, windows[:3, 1].sum(axis=0))
+        one.thaw()
+        one.push(windows[0])
+        before, since = one.sides()
+        assert (one.ages, one.frozen) == ([1], False)
+        assert np.allclose(before.packed, baseline)
+        assert np.allclose(since.packed, windows[0])

@@ -23,7 +23,8 @@ READERS = [
     "exporter.taps",
     "exporter.web.web_config",
     "json",
-    "loadtests.engine.event_stream",
+    "exporter.openai.completions",
+    "exporter.openai.event_stream",
     "loadtests.engine.streamed_answers",
 ]
 

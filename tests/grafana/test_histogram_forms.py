@@ -17,6 +17,7 @@ import pytest
 import yaml
 from catalogue_server import FORMS, LATENCIES, CatalogueServer, empty, watched
 from parts import require
+from waiting import patience
 
 from exporter.features.slo.objectives import AvailabilityObjective
 from exporter.features.slo.slo_rules import rules_file
@@ -98,7 +99,7 @@ def test_the_three_forms_are_what_they_are_called(forms) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_panel_shows_data_and_no_query_only_in_another_form(forms, form) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + patience(120)
     while True:
         shown = {q for f in FORMS for q in QUERIES if q not in empty(forms[f], [q])}
         blank = empty(forms[form], sorted({*shown, *panel_queries()}))

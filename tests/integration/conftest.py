@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from playground import Playground, Traffic
 from playwright.sync_api import sync_playwright
 from sidecars import SidecarProcess
 
+from exporter.network.held_port import hold_port
 from exporter.triton.embedded import EmbeddedTriton
 
 if TYPE_CHECKING:
@@ -168,9 +168,7 @@ def traffic(playground: Playground) -> Generator[Traffic]:
 @pytest.fixture
 def unused_port() -> Generator[int]:
     """A port of loopback on which nobody listens, held until the end of the test."""
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
+    with hold_port() as holder:
         yield holder.getsockname()[1]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import patience
 
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
@@ -76,7 +77,7 @@ def post(port: int, path: str, body: bytes, **headers: str) -> tuple[int, bytes]
         {name.replace("_", "-"): value for name, value in headers.items()},
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=patience(10)) as reply:
             return reply.status, reply.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

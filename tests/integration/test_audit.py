@@ -14,6 +14,7 @@ import yaml
 from commands import tritonwatch
 from fake_triton import FakeModel, FakeTriton, Slow
 from production import Production
+from waiting import patience
 
 from exporter.commands.audit.audit_report import Report
 from exporter.triton.http import HttpClient
@@ -47,13 +48,14 @@ class Ended:
 
 @pytest.fixture
 def audit(tmp_path):
-    """Run the command against a server: `audit(server, "--duration", "4")`."""
+    """Run the command against a server: `audit(server, seconds=4)`, more on a busy machine."""
 
-    def run(server, *arguments, form="json", **changes):
+    def run(server, *arguments, seconds, form="json", **changes):
         target = {"grpc": server.grpc, "http": server.http, "metrics": server.metrics}
         file = tmp_path / "tritonwatch.yaml"
         file.write_text(yaml.safe_dump({"target": target, **changes}), "utf-8")
-        return _run("--config", str(file), "--format", form, *arguments)
+        given = "--config", file, "--format", form, "--duration", patience(seconds)
+        return _run(*map(str, given), *arguments)
 
     return run
 
@@ -82,7 +84,7 @@ class production(Production):  # noqa: N801 - used like a function
 @pytest.mark.triton
 def test_a_real_server_under_traffic(playground, audit):
     with production(playground):
-        ended = audit(playground, "--duration", "6")
+        ended = audit(playground, seconds=6)
     report = ended.report
     shares = {s.model: s for s in report.time_shares}
     assert shares["double"].source == "window"
@@ -98,7 +100,7 @@ def test_a_real_server_under_traffic(playground, audit):
 @pytest.mark.triton
 def test_time_spent_in_the_model_is_found_there(playground, audit):
     with production(playground, "sleepy", (1,), pause=0.2, delay_ms=30):
-        ended = audit(playground, "--duration", "8")
+        ended = audit(playground, seconds=8)
     (share,) = [s for s in ended.report.time_shares if s.model == "sleepy"]
     assert share.source == "window"
     assert share.compute_infer >= 0.03
@@ -110,7 +112,7 @@ def test_time_spent_in_the_model_is_found_there(playground, audit):
 def test_one_instance_for_two_clients_shows_as_waiting(playground, audit):
     clients = [production(playground, "sleepy", (1,), delay_ms=40) for _ in range(4)]
     with clients[0], clients[1], clients[2], clients[3]:
-        ended = audit(playground, "--duration", "4")
+        ended = audit(playground, seconds=4)
     waiting = ended.finding("queue-exceeds-compute", "sleepy")
     assert "instances" in waiting.advice
     assert ended.finding("instances-saturated", "sleepy").severity == "warning"
@@ -131,7 +133,7 @@ def test_a_delay_paid_for_batches_that_never_come_is_told(
     config.write_text(text, "utf-8")
     server = start_triton(repository)
     with production(server):
-        ended = audit(server, "--duration", "4")
+        ended = audit(server, seconds=4)
     assert "20000" in ended.finding("delay-without-batches", "double").title
     busy = {m.name: m.value for m in ended.finding("headroom", "double").evidence}
     assert busy["instances"] == 2
@@ -143,7 +145,7 @@ def test_a_killed_stub_is_told_while_triton_says_ready_and_the_advice_repairs_it
 ):
     for pid in playground.triton.stub_pids():
         os.kill(pid, signal.SIGKILL)
-    ended = audit(playground, "--duration", "6")
+    ended = audit(playground, seconds=6)
     assert ended.code == 1
     dead = [f for f in ended.report.findings if f.id == "dead-backend-stub"]
     assert {f.model for f in dead} == {"double", "sleepy"}
@@ -153,7 +155,7 @@ def test_a_killed_stub_is_told_while_triton_says_ready_and_the_advice_repairs_it
         # It stays UNLOADING for long; the load repairs it at once all the same.
         playground._post(f"/v2/repository/models/{name}/unload")
         playground.model(name, "load")
-    assert "dead-backend-stub" not in audit(playground, "--duration", "3").ids()
+    assert "dead-backend-stub" not in audit(playground, seconds=3).ids()
 
 
 @pytest.mark.triton
@@ -166,7 +168,7 @@ def test_a_model_that_did_not_load_is_told_with_tritons_reason(
     shutil.copytree(MODELS / "double", repository / "broken")
     (broken / "model.py").write_text("raise ValueError('weights are missing')", "utf-8")
     server = start_triton(repository, arguments=["--exit-on-error=false", "--strict-readiness=false"])  # fmt: skip
-    ended = audit(server, "--duration", "3")
+    ended = audit(server, seconds=3)
     told = ended.finding("model-not-ready")
     assert told.model == "broken"
     assert "weights are missing" in str(told.evidence[0].value)
@@ -184,20 +186,20 @@ def test_trace_settings_that_fill_the_memory_are_told(start_triton, tmp_path, au
         ],
     )
     with production(server):
-        ended = audit(server, "--duration", "3")
+        ended = audit(server, seconds=3)
     assert ended.finding("trace-buffer-unbounded", "double").severity == "critical"
     assert ended.finding("version-tracing-crash").severity == "warning"
     assert "tracing-off" not in ended.ids()
     client = HttpClient(server.http)
     client.post("/v2/trace/setting", b'{"log_frequency": "100"}', timeout_seconds=5)
     client.close()
-    assert "trace-buffer-unbounded" not in audit(server, "--duration", "3").ids()
+    assert "trace-buffer-unbounded" not in audit(server, seconds=3).ids()
 
 
 @pytest.mark.triton
 def test_summaries_are_told(start_triton, audit):
     server = start_triton(MODELS, arguments=["--metrics-config=summary_latencies=true"])
-    ended = audit(server, "--duration", "3")
+    ended = audit(server, seconds=3)
     assert ended.finding("summaries-on").reference == "server#8561"
 
 
@@ -207,7 +209,7 @@ def test_counters_switched_off_are_told(start_triton, audit):
         MODELS, arguments=["--metrics-config=counter_latencies=false"]
     )
     with production(server):
-        ended = audit(server, "--duration", "3")
+        ended = audit(server, seconds=3)
     assert ended.finding("counters-frozen-at-zero", "double").reference == "server#8125"
 
 
@@ -218,7 +220,7 @@ def test_it_ends_with_0_if_nothing_is_at_warning_or_above(audit):
     with FakeTriton([FakeModel("m")], version=FIXED) as fake:
         # Longer than what a busy machine adds outside of the server.
         fake.on("infer").reply(Slow(0.05))
-        ended = audit(fake, "--duration", "2", form="text")
+        ended = audit(fake, seconds=2, form="text")
     assert ended.code == 0, ended.out
     assert ended.out.startswith("tritonwatch audit of")
     assert ended.err.splitlines()[0].startswith("audit: asking")
@@ -226,7 +228,7 @@ def test_it_ends_with_0_if_nothing_is_at_warning_or_above(audit):
 
 def test_a_server_that_is_away_is_a_finding_and_not_a_crash(audit):
     with FakeTriton() as fake, fake.down():
-        ended = audit(fake, "--duration", "2")
+        ended = audit(fake, seconds=2)
     assert ended.code == 1
     assert ended.ids() == {"server-unreachable"}
 
@@ -235,7 +237,7 @@ def test_a_report_goes_to_a_file_whole_and_progress_to_stderr(audit, tmp_path):
     file = tmp_path / "report.html"
     with FakeTriton([FakeModel("m")], version=FIXED) as fake:
         fake.on("infer").reply(Slow(0.05))
-        ended = audit(fake, "--duration", "1", "--output", str(file), form="html")
+        ended = audit(fake, "--output", str(file), seconds=1, form="html")
     assert (ended.code, ended.out) == (0, "")
     assert file.read_text("utf-8").startswith("<!doctype html>")
     assert file.read_text("utf-8").endswith("</html>\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -49,6 +50,16 @@ def test_serve_with_no_such_file_exits_2(tmp_path) -> None:
     assert "No such file" in result.stderr
 
 
+def test_serve_with_a_pipe_in_place_of_a_file_does_not_wait_for_its_writer(
+    tmp_path,
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    result = tritonwatch("serve", "--config", str(tmp_path / "fifo"))
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "is no regular file" in line
+
+
 def test_a_port_in_use_is_one_clear_line_and_exit_2(tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -82,7 +93,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(20) == 0
+        assert process.wait(patience(20)) == 0
 
 
 def test_schema_and_metrics_print_what_a_program_can_read() -> None:

@@ -16,6 +16,7 @@ import pytest
 from monitoring import free_port
 from parts import require
 from proxies import Envoy, Nginx, envoy_binary
+from waiting import patience
 
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
@@ -43,7 +44,7 @@ def erring():
 def statuses_over_http(port, values, path="/v2/models/erring/infer"):
     """What a client that is not ours is answered."""
     found = []
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience(30))
     with contextlib.closing(connection):
         for value in values:
             x = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [value]}
@@ -67,7 +68,7 @@ def statuses_over_grpc(port, values, version="", request_id="client"):
             request.inputs.add(name="x", datatype="FP32", shape=[1, 1])
             request.raw_input_contents.append(struct.pack("<f", value))
             try:
-                stub.ModelInfer(request, timeout=30)
+                stub.ModelInfer(request, timeout=patience(30))
             except grpc.RpcError:
                 found.append(False)
             else:

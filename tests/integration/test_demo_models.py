@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 from tritonclient.utils import np_to_triton_dtype
+from waiting import patience
 
 MODELS = Path(__file__).parents[2] / "deploy" / "models"
 METRICS = json.loads((MODELS / "metrics.json").read_text())
@@ -41,7 +42,7 @@ def tensors(inputs):
 
 def infer(client, model, inputs, **parameters):
     return client.infer(
-        model, tensors(inputs), parameters=parameters, client_timeout=20
+        model, tensors(inputs), parameters=parameters, client_timeout=patience(20)
     )
 
 
@@ -137,9 +138,9 @@ def test_thousands_of_answers_are_those_of_the_weights(client, model) -> None:
                 tensors(sent[number]),
                 lambda result, error: waiting.put((result, error)),
                 request_id=number,
-                client_timeout=20,
+                client_timeout=patience(20),
             )
-        result, error = waiting.get(timeout=20)
+        result, error = waiting.get(timeout=patience(20))
         assert error is None
         inputs = sent.pop(result.get_response().id)
         assert_right(result.as_numpy("probabilities"), expect(inputs))
@@ -207,7 +208,9 @@ def test_every_model_of_the_repository_is_ready_and_described(client) -> None:
 
 def test_training_again_gives_the_same_bytes(tmp_path) -> None:
     subprocess.run(
-        [sys.executable, MODELS / "train.py", tmp_path], check=True, timeout=50
+        [sys.executable, MODELS / "train.py", tmp_path],
+        check=True,
+        timeout=patience(50),
     )
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.*")}
     committed = {path.relative_to(MODELS) for path in MODELS.rglob("*.npz")}

@@ -196,7 +196,7 @@ def test_the_reference_that_ships_is_that_of_the_recorded_patients(tmp_path) -> 
         [sys.executable, MODELS / "train.py", "--patients", recorded],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=patience(60),
     )
     fitted = tritonwatch(
         *("drift", "fit", "--data", recorded, "--features", "features.yaml"),
@@ -241,6 +241,6 @@ def test_the_demo_says_which_feature_moves_and_says_nothing_before() -> None:
             pytest.fail("it ended before anything moved")
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(patience(30))
         process.stdout.close()
     assert 0 < began < clean, "before it moved nothing was said to"

@@ -37,7 +37,7 @@ def mirror(port: int, rows: np.ndarray) -> None:
         "shape": list(rows.shape),
         "data": rows.ravel().tolist(),
     }
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience(10))
     connection.request(
         "POST",
         "/v2/models/double/infer",

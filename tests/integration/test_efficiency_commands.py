@@ -10,6 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from commands import tritonwatch
+from waiting import patience
 
 pytestmark = [pytest.mark.triton, pytest.mark.slow]
 
@@ -22,7 +23,7 @@ def run(triton, *arguments):
         "load",
         *arguments,
         *(f"--address={triton.grpc}", "--idle-watts=20", "--full-watts=60"),
-        timeout=280,
+        timeout=patience(280),
     )
     # 3 says that a busy machine spoils the numbers; they are made all the same.
     assert done.returncode in {0, 3}, done.stderr

@@ -74,7 +74,7 @@ def test_connections_that_say_nothing_do_not_keep_a_scrape_out(sidecar):
     with contextlib.ExitStack() as held:
         idle = [held.enter_context(connected(sidecar)) for _ in range(200)]
         for _ in range(20):
-            assert sidecar.get("/metrics", timeout=2).status == 200
+            assert sidecar.get("/metrics", timeout=patience(2)).status == 200
         assert is_cut(idle[0], 1), "the one that waits the longest makes room"
         assert not is_cut(idle[-1], 0.1)
 
@@ -84,10 +84,10 @@ def test_a_connection_that_drips_its_request_is_ended(sidecar):
         connection.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
         started = time.monotonic()
         with contextlib.suppress(ConnectionError):
-            while time.monotonic() - started < 15:
+            while time.monotonic() - started < patience(15):
                 connection.sendall(b"a")
                 time.sleep(0.2)
-        assert 5 < time.monotonic() - started < 14
+        assert 5 < time.monotonic() - started < patience(14)
     assert sidecar.get("/-/healthy").status == 200
 
 
@@ -216,5 +216,5 @@ def test_a_storm_of_reloads_leaves_nothing_behind_and_ends_at_once(
         sidecar.process.send_signal(signal.SIGTERM)
         code, seconds = sidecar.end()
     assert code == 0
-    assert seconds < 5
+    assert seconds < patience(5)
     assert "level=error" not in sidecar.log

@@ -12,6 +12,7 @@ import pytest
 from commands import COMMAND, tritonwatch
 from fake_triton import FakeModel, FakeTriton, Slow
 from receiver import Receiver
+from waiting import patience
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +56,7 @@ def test_a_run_appears_in_the_sidecar_and_goes_with_its_end(
         assert value == 1
         assert labels["run"].startswith("friday-")
         assert (labels["kind"], labels["profile"]) == ("load", "constant")
-        out, err = run.communicate(timeout=60)
+        out, err = run.communicate(timeout=patience(60))
     finally:
         run.kill()
         run.wait()

@@ -16,11 +16,10 @@ import yaml
 from fake_triton import FakeModel, FakeTriton
 from monitoring import free_port
 from sidecars import COMMAND, Page
+from waiting import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-
-PATIENCE_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -58,7 +57,7 @@ def closed() -> None:
 
 
 def eventually(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience()
     while True:
         # Until it listens.
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -88,7 +87,9 @@ class Deaf:
         self.file.write_text(yaml.safe_dump(self.config), "utf-8")
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=patience(10)
+        )
         with contextlib.closing(connection):
             connection.request(method, path)
             answer = connection.getresponse()
@@ -131,7 +132,7 @@ def test_probes_scrapes_reloads_and_signals_do_not_depend_on_the_log(
             assert deaf.value("tritonwatch_config_last_reload_successful") == 0
 
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(patience()) == 0
         finally:
             process.kill()
             process.wait()

@@ -19,9 +19,10 @@ from proxies import Nginx
 
 pytestmark = pytest.mark.triton
 
-# The shipped patience of nginx with a tap is 100 ms: this one, made so long that who
-# had to wait for it would be seen on any machine.
-PATIENCE_SECONDS = 8
+# The shipped patience of nginx with a tap is 100 ms. This one is so long that no copy is
+# given up on a busy machine, and that a client that had to wait for it would be seen.
+PATIENCE_SECONDS = 30
+PATIENT = {"timeout 100ms": f"timeout {PATIENCE_SECONDS}s"}
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_mirrored_requests_arrive_and_are_parsed(
     tap = free_port()
     sidecar = start_sidecar(sidecar_config(settings, playground, tap))
     sidecar.wait(lambda page: page.value("triton_model_ready", model=MODEL) == 1)
-    proxy = start_proxy(playground.http, f"127.0.0.1:{tap}")
+    proxy = start_proxy(playground.http, f"127.0.0.1:{tap}", **PATIENT)
     assert_requests_arrive(sidecar, proxy.port)
     assert "error" not in proxy.log
 
@@ -57,8 +58,7 @@ def test_a_sidecar_in_a_bad_state_costs_the_client_nothing(
     tap = free_port()
     config = sidecar_config(settings, playground, tap)
     with spoiled_tap(state, [tap], lambda: start_sidecar(config)) as spoil:
-        patient = {"timeout 100ms": f"timeout {PATIENCE_SECONDS}s"}
-        mirrored = start_proxy(playground.http, f"127.0.0.1:{tap}", **patient)
+        mirrored = start_proxy(playground.http, f"127.0.0.1:{tap}", **PATIENT)
         plain = start_proxy(
             playground.http,
             f"127.0.0.1:{tap}",

@@ -236,7 +236,7 @@ def reader(tmp_path, triton_environment) -> Generator[Reader]:
         finally:
             for process in one._going_on.values():
                 process.terminate()
-                process.wait(30)
+                process.wait(patience(30))
 
 
 @pytest.mark.parametrize("page", PAGES)

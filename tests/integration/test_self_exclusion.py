@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -129,9 +128,12 @@ def test_a_probe_in_flight_on_a_slow_model_is_not_taken_for_production(
     for collector in config["collectors"]:
         collector["interval_seconds"] = 0.1
     sidecar = start_sidecar(config)
-    deadline = time.monotonic() + 4
-    while time.monotonic() < deadline:
-        assert sidecar.page().sum("triton_requests_total", model="sleepy") == 0
+
+    def three_of_ours(page):
+        assert page.sum("triton_requests_total", model="sleepy") == 0
+        return own(page, "sleepy") >= 3
+
+    sidecar.wait(three_of_ours)
     for _ in range(3):
         traffic.sleepy(50)
     page = settled(sidecar, 3, "sleepy")

@@ -8,6 +8,7 @@ import pytest
 from monitoring import free_port
 from playground import Traffic
 from proxies import envoy_binary
+from waiting import patience
 
 pytestmark = pytest.mark.triton
 
@@ -59,7 +60,7 @@ def balance(tmp_path):
     yield start
     for process in running:
         process.terminate()
-        process.wait(20)
+        process.wait(patience(20))
 
 
 def watch(start_sidecar, settings, server, address):

@@ -16,7 +16,7 @@ from fake_triton import FakeModel, FakeTriton
 from fake_triton.behaviours import INTERNAL
 from golden_probing import DEMO, record
 from playwright.sync_api import expect
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
@@ -25,7 +25,7 @@ from exporter.triton.model import InferRequest
 pytestmark = pytest.mark.triton
 
 ROOT = Path(__file__).parents[2]
-WAIT_MS = 30_000
+WAIT_MS = 1e3 * patience(30)
 HOSTILE = '<img src=x onerror="document.title=1">'
 SLOS = [
     {
@@ -94,7 +94,9 @@ def test_it_says_first_what_needs_attention_and_leads_there(
             expect(first).not_to_contain_text("honest")
             expect(first).to_contain_text("runbook TritonReadinessLie")
             expect(
-                first.get_by_role("link", name="answers: its error budget is spent")
+                first.get_by_role(
+                    "link", name="answers: objective's error budget is spent"
+                )
             ).to_be_visible()
             expect(models.nth(1)).to_contain_text("DOWN")
             expect(models.nth(1)).to_contain_text(

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 from monitoring import free_port
+from waiting import patience
 
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
@@ -21,7 +22,7 @@ TYPES = "org.kubeflow.serving.inference."
 
 def exchange(address, path, body, headers):
     """One request: the answer's body, which must be there."""
-    connection = http.client.HTTPConnection(*address, timeout=20)
+    connection = http.client.HTTPConnection(*address, timeout=patience(20))
     try:
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
@@ -161,7 +162,7 @@ def test_malformed_bodies_cost_nothing_of_what_came_before(
         b"[" * 100_000,
         body.replace(b"2, 8", b"2, 9"),
     ):
-        connection = http.client.HTTPConnection(*tap, timeout=20)
+        connection = http.client.HTTPConnection(*tap, timeout=patience(20))
         connection.request("POST", path, spoilt, headers)
         assert connection.getresponse().status == 400
         connection.close()

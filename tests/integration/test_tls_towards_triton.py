@@ -43,7 +43,8 @@ def behind(terminator, certificate="sound"):
 
 
 def over_tls(settings, server, **tls):
-    config = settings(server)
+    # Long enough for any machine: what takes this long hangs.
+    config = settings(server, probe={"timeout_seconds": 20.0})
     config["target"]["tls"] = {key: str(value) for key, value in tls.items()}
     return config
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from accesses import access_to
 from small_models import config, ensemble_of, sequence_batching, write_model
+from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.errors import TritonError
@@ -24,7 +25,6 @@ from exporter.triton.model import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 
-PATIENCE_SECONDS = 90.0
 STRATEGIES = {
     "direct": ("direct {}", 1),
     "oldest": ("oldest { max_candidate_sequences: 2 }", 2),
@@ -66,7 +66,7 @@ class Probed:
 
     def wait(self, outcomes):
         """Attempt until all outcomes are these."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + patience()
         while (found := self.attempt()) != outcomes:
             assert time.monotonic() < deadline, f"{found}, not {outcomes}"
             time.sleep(0.1)
@@ -178,7 +178,7 @@ def test_a_probe_behind_productions_sequences_is_a_backlog_and_a_dead_stub_is_no
         for pid in server.stub_pids():
             os.kill(pid, signal.SIGKILL)
         dead_since = holders.answered
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + patience()
         while probed.serving is not False:
             probed.attempt()
             assert time.monotonic() < deadline
@@ -322,7 +322,7 @@ def test_a_dead_stub_behind_a_cache_is_found_where_the_model_takes_larger_inputs
     assert probed.serving is True
     kill_stubs(server)
     # 256 requests are left at least, of which some are known.
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience()
     while probed.serving is not False:
         assert "bad_output" not in probed.attempt()
         assert time.monotonic() < deadline

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from fake_triton import FakeModel, FakeTriton
 
+from exporter.network.held_port import hold_port
 from exporter.own_requests.payload import make_payload
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.mix import Entry, Mix
@@ -84,7 +84,5 @@ def mix_of_fixture() -> Callable[..., Mix]:
 @pytest.fixture
 def unused_address() -> Generator[str]:
     """An address of loopback where nobody listens, held until the end of the test."""
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
+    with hold_port() as holder:
         yield f"127.0.0.1:{holder.getsockname()[1]}"

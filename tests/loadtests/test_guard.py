@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from waiting import patience
 
 from loadtests.machine_guard import (
     Guard,
@@ -162,7 +163,7 @@ def test_a_server_on_this_machine_is_found_by_its_port_with_its_children() -> No
         assert set(listeners(port)) == {server.pid, child}
         assert server.stdin is not None
         server.stdin.close()
-        server.wait(10)
+        server.wait(patience(10))
     with socket.create_server(("127.0.0.1", 0)) as free:
         unused = free.getsockname()[1]
     assert listeners(unused) == ()

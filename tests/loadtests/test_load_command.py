@@ -236,7 +236,7 @@ def test_progress_is_told_while_it_runs() -> None:
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(60),
             check=False,
         )
     assert done.returncode in (0, 3)

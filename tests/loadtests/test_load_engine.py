@@ -28,7 +28,7 @@ from fake_triton import (
     WrongDtype,
     WrongShape,
 )
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.errors import LoadError, PlanError
@@ -178,20 +178,21 @@ def test_a_server_that_freezes_is_seen_in_the_tail_and_not_smoothed(
         server.thaw()
 
     during = During(0.5, freeze)
+    # So few that a busy machine answers them, and so patient that none is given up.
+    patient = Options(
+        timeout_seconds=patience(), progress=during, progress_seconds=0.05
+    )
     result = run_open(
-        target,
-        mix_of(target, "double"),
-        evenly(600, 3.0),
-        options=replace(QUICK, progress=during, progress_seconds=0.05),
+        target, mix_of(target, "double"), evenly(300, 6.0), options=patient
     )
     during.join()
-    assert result.requests.count(Outcome.OK) == 600, result.errors
+    assert result.requests.count(Outcome.OK) == 300, result.errors
     began, ended = (instant - result.about.started_at for instant in stopped)
     due, done = result.requests.intended, result.requests.done
     meanwhile = (due > began + 0.1) & (due < ended - 0.1)
-    assert meanwhile.sum() > 100
+    assert meanwhile.sum() > 25
     assert (done[meanwhile] >= ended - 0.01).all()
-    frozen = (ended - began) / 3.0
+    frozen = (ended - began) / 6.0
     late = result.from_intended.quantile(1.0 - frozen / 4)
     assert late > (ended - began) / 2
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from fake_triton import EmptyTensor, FakeModel, FakeTriton, Slow
 from monitoring import free_port
+from waiting import patience
 
 from exporter.histograms.histogram import Histogram
 from loadtests import plan
@@ -92,18 +93,6 @@ def test_workers_merged_are_one_process_bit_for_bit(workers) -> None:
         assert found == histogram
         ours, theirs = found.to_state(), histogram.to_state()
         assert {**ours, "sum": 0} == {**theirs, "sum": 0}
-
-
-def test_a_merged_quantile_is_right_from_microseconds_to_an_hour() -> None:
-    stream = recorded(50_000)
-    stream.outcome[:] = Outcome.OK
-    merged = tallied(stream.where(slice(0, 20_000)))
-    merged.merge(tallied(stream.where(slice(20_000, None))))
-    latencies = np.sort(stream.done - stream.intended)
-    for q in (0.001, 0.1, 0.5, 0.9, 0.99, 0.999):
-        exact = latencies[int(np.ceil(q * latencies.size)) - 1]
-        found = merged.histograms["from_intended"].quantile(q)
-        assert found == pytest.approx(exact, rel=0.012)
 
 
 def test_frames_come_back_as_they_went(tmp_path) -> None:
@@ -234,7 +223,7 @@ def ending(*children: subprocess.Popen[str]):
 
 def asked(port: int) -> dict:
     url = f"http://127.0.0.1:{port}/stats/requests"
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=patience(5)) as answer:
         return json.loads(answer.read())
 
 
@@ -286,7 +275,7 @@ def test_two_workers_send_one_schedule_and_their_histograms_are_one(tmp_path) ->
             *("--master-port", port, "--master-bind-port", port),
         )
         with ending(child):
-            output, _ = child.communicate(timeout=120)
+            output, _ = child.communicate(timeout=patience(120))
         # Each worker tried one request out before.
         assert fake.received("infer") == 120 + 2, output
     document = json.loads(result.read_text("utf-8"))
@@ -308,7 +297,7 @@ def test_wrong_answers_are_failures_in_locusts_table() -> None:
             *("--load-profile", "constant", "--rate", "20", "--duration", "1"),
         )
         with ending(child):
-            output, _ = child.communicate(timeout=100)
+            output, _ = child.communicate(timeout=patience(100))
     assert re.search(r"20\(100\.00%\)", output), output
     assert "wrong: not an answer of this model" in output
     assert child.returncode != 0
@@ -329,7 +318,7 @@ def test_a_worker_that_is_killed_is_told_and_the_others_count(tmp_path) -> None:
         with ending(master, *workers):
             fake.wait_for("infer", count=200, timeout_seconds=90)
             os.killpg(workers[0].pid, signal.SIGKILL)
-            output, _ = master.communicate(timeout=120)
+            output, _ = master.communicate(timeout=patience(120))
     assert master.returncode == 3, output
     document = json.loads(result.read_text("utf-8"))
     lost = [w for w in document["workers"].values() if w["lost"]]
@@ -347,7 +336,7 @@ def test_without_a_profile_locusts_users_are_the_concurrency(loaded) -> None:
         *("-u", "4", "-r", "4", "-t", "15s", "--only-summary"),
     )
     with ending(child):
-        output, _ = child.communicate(timeout=100)
+        output, _ = child.communicate(timeout=patience(100))
     assert child.returncode == 0, output
     assert arrivals_in(output) > 100
     assert "closed, 1 workers" in output

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from waiting import patience
 
 from loadtests import scenario
 
@@ -61,7 +62,7 @@ def test_locust_takes_the_arguments(documents, name) -> None:
         text=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        timeout=50,
+        timeout=patience(50),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta, event, usage
 
-from loadtests.engine import event_stream, keeping
+from exporter.openai import event_stream
+from loadtests.engine import keeping
 from loadtests.errors import LoadError
 from loadtests.execute import execute
 from loadtests.prepare import prepared

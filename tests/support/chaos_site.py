@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from monitoring import free_port
 from sidecars import SidecarProcess
 
-from exporter.network.listening import bind
 from loadtests.chaos.primitives.backends import stubs_of
 from loadtests.chaos.primitives.model_control import load, states
 from loadtests.chaos.primitives.process_refs import (
@@ -48,8 +48,7 @@ class Deployment:
         }
 
     def _start_sidecar(self) -> SidecarProcess:
-        with bind("127.0.0.1", 0) as page, bind("127.0.0.1", 0) as tap:
-            self.port, self.tap = page.getsockname()[1], tap.getsockname()[1]
+        self.port, self.tap = free_port(), free_port()
         return self._sidecar_at()
 
     def _sidecar_at(self) -> SidecarProcess:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from waiting import patience
+
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 
 
@@ -19,7 +21,7 @@ def tritonwatch(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=patience(timeout),
         check=False,
         **options,
     )
@@ -31,7 +33,7 @@ def python(program: str, *arguments: object, **options: Any) -> str:
         [sys.executable, "-c", program, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=False,
         **options,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pytest
 from monitoring import free_port
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.errors import TritonError
 from exporter.triton import backend
@@ -95,7 +95,7 @@ class TritonContainer:
             ["runc", "delete", "--force", self.name], check=False, capture_output=True
         )
         if self._process is not None:
-            self._process.wait(20)
+            self._process.wait(patience(20))
         self._work.cleanup()
 
     @property

@@ -18,6 +18,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from waiting import patience
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -55,7 +57,7 @@ def build(folder: Path) -> Path:
         ],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=patience(60),
     )
     return path
 

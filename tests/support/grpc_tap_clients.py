@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 from running_taps import PATIENT_SECONDS, RunningTap, mirrored
 from tritonclient.grpc import service_pb2 as pb
+from waiting import patience
 
 from exporter.network.admission import Admission
 from exporter.taps.tap_grpc import GrpcTap
@@ -37,7 +38,7 @@ class Served(RunningTap):
         if not isinstance(message, bytes):
             message = message.SerializeToString()
         try:
-            return self.channel.unary_unary(CALL)(message, timeout=20)
+            return self.channel.unary_unary(CALL)(message, timeout=patience(20))
         except grpc.RpcError as error:
             return error.code()
 

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import TypeAdapter
+from waiting import patience
 
 from loadtests.chaos.faults import AnyFault, FaultRefusedError
 from loadtests.chaos.site import FaultProxy, Site
@@ -74,7 +75,7 @@ class Nursery:
         assert self._process.stdout
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(10)
+        self._process.wait(patience(10))
 
     def run(
         self,

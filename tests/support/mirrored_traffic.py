@@ -12,9 +12,12 @@ import threading
 import time
 
 import numpy as np
+import pytest
+from waiting import patience
 
 MODEL = "double"
 CLIENTS = 4
+_ROUNDS = 5
 
 
 def json_request(value=1.0):
@@ -43,7 +46,9 @@ class Client:
     """One connection that is kept, as clients of inference servers keep theirs."""
 
     def __init__(self, port):
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection(
+            "127.0.0.1", port, timeout=patience(30)
+        )
 
     def infer(self, body, headers, path=f"/v2/models/{MODEL}/infer"):
         """Seconds until the whole answer was there."""
@@ -144,13 +149,21 @@ def assert_mirror_costs_nothing(mirrored, plain, spoil, longest_seconds):
     """Compare a proxy that mirrors with one that does not, in turns on one machine."""
     first = latencies([mirrored, plain], 20)
     spoil()
-    found = latencies([mirrored, plain], 200)
-    assert max(first[mirrored] + found[mirrored]) < longest_seconds
-    middle = {port: statistics.median(times) for port, times in found.items()}
-    tail = {port: np.quantile(times, 0.95) for port, times in found.items()}
-    # A copy costs the proxy some work; a wait would cost a hundred times this.
-    assert middle[mirrored] < 3 * middle[plain] + 0.005
-    assert tail[mirrored] < 3 * tail[plain] + 0.01
+    limits = {}
+    # What the mirror costs is there in every round, what other processes cost is not.
+    for _ in range(_ROUNDS):
+        found = latencies([mirrored, plain], 200)
+        assert max(first[mirrored] + found[mirrored]) < longest_seconds
+        middle = {port: statistics.median(times) for port, times in found.items()}
+        tail = {port: np.quantile(times, 0.95) for port, times in found.items()}
+        # A copy costs the proxy some work; a wait would cost a hundred times this.
+        limits = {
+            "median": (middle[mirrored], 3 * middle[plain] + 0.005),
+            "95 %": (tail[mirrored], 3 * tail[plain] + 0.01),
+        }
+        if all(taken < limit for taken, limit in limits.values()):
+            return
+    pytest.fail(f"in each of {_ROUNDS} rounds; in the last one {limits}")
 
 
 def sidecar_config(settings, playground, tap_port, *, grpc_port=None):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -15,17 +14,23 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 from receiver import Asked, Receiver
-from waiting import PATIENCE_SECONDS, wait_until
+from waiting import PATIENCE_SECONDS, patience, wait_until
+
+from exporter.network.held_port import hold_port
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
+_held: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+    """A free port, held for as long as this process runs: no other test is given it."""
+    _held.append(hold_port())
+    return _held[-1].getsockname()[1]
 
 
 class _Server:
@@ -49,7 +54,7 @@ class _Server:
         assert self._process.poll() is None, self.log.read_text()
         with contextlib.suppress(OSError):
             url = f"http://127.0.0.1:{self.port}/-/ready"
-            urllib.request.urlopen(url, timeout=10).close()
+            urllib.request.urlopen(url, timeout=patience(10)).close()
             return True
         return False
 
@@ -57,7 +62,7 @@ class _Server:
         """End it; may be called twice."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(10)
+            self._process.wait(patience(10))
             self._process = None
 
     def __enter__(self) -> Self:
@@ -126,7 +131,7 @@ class Prometheus(_Server):
     def get(self, path: str, **parameters: str) -> Any:
         """The data of an API answer."""
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=10) as reply:
+        with urllib.request.urlopen(url, timeout=patience(10)) as reply:
             return json.load(reply)["data"]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
@@ -176,7 +181,7 @@ class Alertmanager(_Server):
     def alerts(self) -> list[dict[str, Any]]:
         """Every alert it has, with the alerts that inhibit it in `status`."""
         url = f"http://127.0.0.1:{self.port}/api/v2/alerts"
-        with urllib.request.urlopen(url, timeout=10) as reply:
+        with urllib.request.urlopen(url, timeout=patience(10)) as reply:
             return json.load(reply)
 
     def take(self, *alerts: Mapping[str, str]) -> None:
@@ -186,7 +191,7 @@ class Alertmanager(_Server):
         request = urllib.request.Request(
             url, body, {"content-type": "application/json"}
         )
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=patience(10)).close()
 
 
 class Webhook(Receiver):

@@ -7,6 +7,8 @@ import json
 import threading
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from waiting import patience
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -56,7 +58,10 @@ def usage(prompt: int, completion: int) -> bytes:
 
 
 class OpenAiServer:
-    """Answers each POST with what `answer` makes of its path and body."""
+    """Answers each POST with what `answer` makes of its path and body.
+
+    A GET is answered with `pages[path]`, a status and a body, or the list of models.
+    """
 
     def __init__(
         self,
@@ -66,17 +71,22 @@ class OpenAiServer:
         self._answer = answer
         self._models = models
         self.asked: list[tuple[str, dict]] = []
+        self.headers: list[dict[str, str]] = []
+        """Those of every request, GETs included."""
+        self.connections = 0
+        self.pages: dict[str, tuple[int, bytes]] = {}
         self._thread = threading.Thread(target=asyncio.run, args=(self._run(),))
         self._listens = threading.Event()
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._listens.wait(10)
+        assert self._listens.wait(patience(10))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join(10)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ended.set)
+            self._thread.join(10)
 
     async def _run(self) -> None:
         """Serve until the end; `asyncio.run` cancels the connections that are left."""
@@ -91,11 +101,12 @@ class OpenAiServer:
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        self.connections += 1
         try:
             while await self._exchange(reader, writer):
                 pass
-        except (OSError, asyncio.IncompleteReadError):
-            pass  # the client left
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client left, or the test ended
         finally:
             writer.close()
 
@@ -104,16 +115,16 @@ class OpenAiServer:
     ) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, path, _ = head.split(" ", 2)
-        if method == "GET":
-            listed = {"data": [{"id": name} for name in self._models]}
-            content = json.dumps(listed).encode()
-            length = f"content-length: {len(content)}\r\n\r\n".encode()
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
-            writer.write(length + content)
-            return True
         fields = dict(
             line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line
         )
+        self.headers.append(fields)
+        if method == "GET":
+            listed = {"data": [{"id": n, "owned_by": "vllm"} for n in self._models]}
+            status, content = self.pages.get(path, (200, json.dumps(listed).encode()))
+            head = f"HTTP/1.1 {status} Told\r\ncontent-length: {len(content)}\r\n\r\n"
+            writer.write(head.encode() + content)
+            return True
         body = json.loads(await reader.readexactly(int(fields["content-length"])))
         self.asked.append((path, body))
         return await self._write(self._answer(path, body), writer)

@@ -8,7 +8,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
@@ -72,7 +72,7 @@ class Playground:
 
     def _post(self, path: str) -> bytes:
         request = urllib.request.Request(f"http://{self.http}{path}", b"{}")
-        with urllib.request.urlopen(request, timeout=15) as reply:
+        with urllib.request.urlopen(request, timeout=patience(15)) as reply:
             return reply.read()
 
 

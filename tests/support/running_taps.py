@@ -8,7 +8,7 @@ import http.client
 import threading
 from dataclasses import replace
 
-from waiting import PATIENCE_SECONDS, wait_until
+from waiting import PATIENCE_SECONDS, patience, wait_until
 
 from exporter.access.inventory import Inventory
 from exporter.network.admission import Admission
@@ -56,7 +56,7 @@ class RunningTap:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(patience(10))
 
     def _run(self):
         self._loop.run_until_complete(self._main())
@@ -92,7 +92,7 @@ class HttpTap(RunningTap):
 
     def send(self, body, path, method="POST", **headers):
         """One request on a connection of its own; the answer and its body."""
-        connection = http.client.HTTPConnection(*self.address, timeout=10)
+        connection = http.client.HTTPConnection(*self.address, timeout=patience(10))
         with contextlib.closing(connection):
             names = {k.replace("_", "-"): v for k, v in headers.items()}
             # Refused on its declared length, it may not be let finish.

@@ -128,10 +128,11 @@ class SidecarProcess:
         path: str,
         *,
         method: str = "GET",
-        timeout: float = PATIENCE_SECONDS,
+        timeout: float | None = None,
         **headers: str,
     ) -> Answer:
-        """One request on a connection of its own."""
+        """One request on a connection of its own, by default with `patience()`."""
+        timeout = timeout or patience()
         started = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         with contextlib.closing(connection):

@@ -9,7 +9,8 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from waiting import wait_until
+from monitoring import free_port
+from waiting import patience, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,7 @@ class Authority:
             cwd=self._folder,
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=patience(60),
         )
 
 
@@ -71,12 +72,9 @@ class Terminator:
         folder.chmod(0o755)
         self._log = folder / "error.log"
         self._ports = {
-            (name, protocol): port
-            for (name, protocol), port in zip(
-                [(n, p) for n in certificates for p in ("http", "grpc")],
-                _free_ports(2 * len(certificates)),
-                strict=True,
-            )
+            (name, protocol): free_port()
+            for name in certificates
+            for protocol in ("http", "grpc")
         }
         servers = "\n".join(
             _server(port, certificates[name], protocol, client_authority)
@@ -118,7 +116,7 @@ class Terminator:
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(patience(10))
 
 
 def _server(
@@ -143,14 +141,6 @@ def _server(
         f"ssl_certificate_key {certificate.with_suffix('.key')};\n"
         f"{mutual}location / {{ {forward} }} }}"
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        holders = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for holder in holders:
-            holder.bind(("127.0.0.1", 0))
-        return [holder.getsockname()[1] for holder in holders]
 
 
 def _listens(port: int) -> bool:

@@ -6,13 +6,19 @@ import ssl
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from waiting import patience
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def openssl(folder: Path, *arguments: str) -> None:
     subprocess.run(
-        ["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60
+        ["openssl", *arguments],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        timeout=patience(60),
     )
 
 

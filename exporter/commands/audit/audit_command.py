@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from exporter.commands.audit.audit_document import WIDTH, document
 from exporter.commands.audit.audit_report import Report, report_of
 from exporter.commands.audit.gather import look
-from exporter.config import configuration
+from exporter.config import configuration, connect
 from exporter.errors import ConfigError
 from exporter.system import whole_file
 from pages import page_html, page_text
@@ -37,12 +37,13 @@ def audit(
         wanted = f"want {LEAST_SECONDS:g} to {MOST_SECONDS:g} s"
         raise ConfigError("--duration", [f"found {duration_seconds:g}; {wanted}"])
     loaded = configuration.load(config)
+    target = connect.triton(loaded, "audit")
     started_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     began = time.monotonic()
     evidence = look(loaded, duration_seconds, tell)
     return report_of(
         evidence,
-        loaded.target,
+        target,
         started_at=started_at,
         seconds=time.monotonic() - began,
         tritonwatch_version=version("tritonwatch"),

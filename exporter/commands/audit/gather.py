@@ -51,10 +51,10 @@ def look(
     Raises:
         ConfigError: a TLS file of the target cannot be read.
     """
-    metrics = connect.metrics_client(config.target)
+    server, http, metrics = connect.clients(config.target)
     access = Access.detached(
-        connect.grpc_client(config.target),
-        http=connect.http_client(config.target),
+        server,
+        http=http,
         metrics=metrics,
         models=config.models,
     )
@@ -76,7 +76,7 @@ class _Look:
 
     def take(self, tell: Callable[[str], None]) -> Evidence:
         """Every step in turn."""
-        tell(f"reading the state and the models of {self._config.target.grpc}")
+        tell(f"reading the state and the models of {self._config.target.address}")
         http = self._http()
         try:
             network_seconds = self._round_trip()

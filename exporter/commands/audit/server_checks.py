@@ -51,8 +51,9 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         id="server-not-ready",
         severity="critical",
         holds=lambda it: it.inventory.up and not it.inventory.ready,
-        title="The server reports that it is not ready: load balancers take it out",
+        title="The server does not report that it is ready: load balancers take it out",
         evidence=lambda it: [
+            measure("HTTP", it.http, "", "GET /v2/health/ready"),
             measure("failed models", it.broken, "", "RepositoryIndex"),
             measure("loaded, not ready", len(it.inventory.denying), "", "ModelReady"),
             measure("which", _names(it.inventory.denying)),

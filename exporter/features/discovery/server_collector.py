@@ -56,7 +56,7 @@ class ServerCollector:
         """
         now = self._access.clock()
         timeout = self._settings.timeout_seconds
-        client = self._access.grpc
+        client = self._access.server
         try:
             client.live(timeout_seconds=timeout)
         except errors.TritonError as error:
@@ -108,7 +108,7 @@ class ServerCollector:
 
     def _make_asker(self) -> ReadinessAsker:
         access = self._access
-        return ReadinessAsker(access.grpc, access.readiness, access.clock)
+        return ReadinessAsker(access.server, access.readiness, access.clock)
 
     def _raise_if_held_up(self, error: errors.TritonError, since: float) -> None:
         late = isinstance(error, errors.DeadlineError)
@@ -179,7 +179,7 @@ class ServerCollector:
             if self._access.clock() - now > self._settings.deadline_seconds / 2:
                 break
             try:
-                spec = self._access.grpc.model_spec(
+                spec = self._access.server.model_spec(
                     name, version, timeout_seconds=self._settings.timeout_seconds
                 )
             except (errors.DeadlineError, errors.UnavailableError):

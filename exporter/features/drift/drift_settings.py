@@ -124,6 +124,9 @@ class DriftSettings(Settings):
     """Learn the reference from live traffic instead of setting `reference`."""
     features: tuple[DriftFeatureSettings, ...] = Field(default=(), max_length=4096)
     """With `learn`: the columns to watch. If empty, all columns, named `tensor[i]`."""
+    text: tuple[str, ...] = Field(default=(), max_length=64)
+    """With `learn`: tensors of free text, such as prompts. Length, characters, repetition and
+    refusals of each are watched, as `TENSOR.characters` and so on; the text is not kept."""
     window: DriftWindowSettings = Field(default=DriftWindowSettings())
     """Size of the windows that are compared with the reference."""
     false_alarms_per_month: float = Field(default=1.0, gt=0, le=1000)
@@ -176,9 +179,10 @@ class DriftSettings(Settings):
                 f"found {found} of reference and learn; set `reference` to a profile "
                 "or set `learn: {}`"
             )
-        if self.features and self.learn is None:
+        if (self.features or self.text) and self.learn is None:
+            found = "features" if self.features else "text"
             raise ValueError(
-                "found features with a reference, which has its own; choose them when "
+                f"found {found} with a reference, which has its own; choose them when "
                 "you create it with `tritonwatch drift fit`"
             )
         names = [feature.name for feature in self.features]

@@ -13,8 +13,9 @@ from drift.errors import DriftError, ProfileError, StateError
 from drift.fitting import ProfileBuilder
 from drift.reference import Profile, Provenance
 from exporter.features.drift.drift_outlook import Outlooks
+from exporter.features.drift.drift_rows import Rows
 from exporter.features.drift.drift_state import Store, read_whole
-from exporter.features.drift.drift_tensors import Rows, declared, require, schema_of
+from exporter.features.drift.drift_tensors import declared, require, schema_of
 from exporter.features.drift.drift_watch import Watch, hour_of_week
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Subject:
         self.problems = ()
 
     def _wanted_schema(self) -> Schema:
-        return schema_of(self._tensors, self.settings.features)
+        return schema_of(self._tensors, self.settings.features, self.settings.text)
 
     def _profile(self) -> Profile | None:
         """The reference there is: of the file, or learnt before; the same if unchanged."""

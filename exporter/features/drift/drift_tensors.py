@@ -1,40 +1,42 @@
-"""A model's tensors and a reference's features: do they fit, and how rows are taken.
+"""A model's tensors and a reference's features: the schema to learn, and whether they fit.
 
 Of a model with more than `MAX_COLUMNS` values in a row the tensors that do not fit are
 watched by their sketch: norm, moments and random projections, under the name
 `TENSOR.sketch`, see `drift.embeddings`. How sure a classifier's answers are is the
-tensor `TENSOR.confidence`: what the estimated accuracy is a mean of.
+tensor `TENSOR.confidence`: what the estimated accuracy is a mean of. Free text is the
+tensor of numbers `TENSOR.text`, see `drift.text_features`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from drift.embeddings import MAX_WIDTH, VectorSketch
-from drift.errors import DriftError, ProfileError
+from drift.errors import ProfileError
 from drift.features import TEXT_DATATYPES, Feature, Kind, Schema, Tensor
-from exporter.numerics.answer_distribution import MAX_CLASSES, looked_at
+from drift.text_features import (
+    require_text,
+    text_features,
+    text_source,
+    text_tensor,
+)
+from exporter.numerics.answer_distribution import MAX_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from exporter.features.drift.drift_settings import DriftFeatureSettings, Side
     from exporter.triton.model import ModelSpec, TensorSpec
 
-    Tensors = Mapping[str, NDArray[np.generic[Any]]]
 
 MAX_COLUMNS: Final = 256
 MAX_LEARNT: Final = 512
 SKETCH: Final = ".sketch"
 CONFIDENCE: Final = ".confidence"
 
-_MOMENTS: Final = 3
+MOMENTS: Final = 3
 _FLOATS: Final = frozenset({"FP16", "BF16", "FP32", "FP64"})
 _SHOWN: Final = 12
 
@@ -72,15 +74,37 @@ def _declared(tensor: TensorSpec, spec: ModelSpec) -> Declared:
 
 
 def schema_of(
-    tensors: Mapping[str, Declared], features: Sequence[DriftFeatureSettings]
+    tensors: Mapping[str, Declared],
+    features: Sequence[DriftFeatureSettings],
+    text: Sequence[str] = (),
 ) -> Schema:
     """Return the schema to learn: the named features, or all that can be watched.
+
+    Args:
+        tensors: as the model declares them.
+        features: the named ones; none for all.
+        text: tensors of free text, watched besides.
 
     Raises:
         DriftError: the features do not fit the model, or there is nothing to watch.
     """
+    problems = [problem for name in text for problem in _no_text(name, tensors)]
+    if problems:
+        raise ProfileError(problems)
     if features:
-        return _named(tensors, features)
+        base = _named(tensors, features)
+    elif len(text) < len(tensors) or not text:
+        base = _all({n: t for n, t in tensors.items() if n not in text})
+    else:
+        base = Schema((), ())
+    return Schema(
+        (*base.tensors, *map(text_tensor, text)),
+        (*base.features, *(f for name in text for f in text_features(name))),
+    )
+
+
+def _all(tensors: Mapping[str, Declared]) -> Schema:
+    """Return a schema of every tensor that can be watched."""
     plain: list[Tensor] = []
     wide: list[VectorSketch] = []
     room = MAX_COLUMNS
@@ -107,6 +131,21 @@ def schema_of(
             [f"no tensor can be watched: found {shapes}; dimensions must be fixed"]
         )
     return schema
+
+
+def _no_text(name: str, tensors: Mapping[str, Declared]) -> Iterator[str]:
+    """Return why a tensor cannot be watched as text."""
+    tensor = tensors.get(name)
+    if tensor is None:
+        yield f"tensor {name!r} is absent: the model has {_listed(tensors)}"
+    elif problem := require_text(
+        Tensor(
+            name,
+            tensor.datatype,
+            (0,) if tensor.row_shape is None else tensor.row_shape,
+        )
+    ):
+        yield problem
 
 
 def _too_many(features: int) -> ProfileError:
@@ -196,11 +235,13 @@ def require(schema: Schema, tensors: Mapping[str, Declared]) -> None:
 
 def _differences(tensor: Tensor, tensors: Mapping[str, Declared]) -> list[str]:
     model = tensors.get(tensor.name)
-    if model is None and (scores := _scored(tensor, tensors)) is not None:
+    if model is None and (scores := scored(tensor, tensors)) is not None:
         problem = _no_classes(scores)
         return [] if problem is None else [problem]
-    if model is None and (source := _sketched(tensor, tensors)) is not None:
+    if model is None and (source := sketched(tensor, tensors)) is not None:
         return _sketch_differences(tensor, source)
+    if model is None and (name := text_source(tensor)) is not None:
+        return list(_no_text(name, tensors))
     if model is None:
         return [f"tensor {tensor.name!r} is absent: the model has {_listed(tensors)}"]
     found = []
@@ -223,18 +264,20 @@ def _sketch_differences(tensor: Tensor, source: Declared) -> list[str]:
         found = f"tensor {tensor.name!r} sketches {source.name!r}, whose rows are of "
         wanted = f"{_shape(source.row_shape)}; 1 to {MAX_WIDTH} values are possible"
         return [found + wanted]
-    if tensor.width <= _MOMENTS or source.datatype in TEXT_DATATYPES:
+    if tensor.width <= MOMENTS or source.datatype in TEXT_DATATYPES:
         return [f"tensor {tensor.name!r} cannot be sketched: it has no numbers"]
     return []
 
 
-def _sketched(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
+def sketched(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
+    """Return the tensor that this one is a sketch of; None if it is none."""
     if not tensor.name.endswith(SKETCH):
         return None
     return tensors.get(tensor.name.removesuffix(SKETCH))
 
 
-def _scored(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
+def scored(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
+    """Return the tensor whose confidence this one is; None if it is none."""
     if not tensor.name.endswith(CONFIDENCE) or tensor.width != 1:
         return None
     return tensors.get(tensor.name.removesuffix(CONFIDENCE))
@@ -252,97 +295,3 @@ def _listed(names: Mapping[str, object] | Sequence[str]) -> str:
     shown = list(names)[:_SHOWN]
     more = len(names) - len(shown)
     return (", ".join(shown) or "nothing") + (f" and {more} more" if more else "")
-
-
-class Rows:
-    """Brings the tensors of a request into the shape a window counts.
-
-    Nothing in a request makes it raise: what does not fit is handed on as it is, for
-    the window to count as a violation.
-    """
-
-    def __init__(self, schema: Schema, tensors: Mapping[str, Declared]) -> None:
-        self._watched = {tensor.name for tensor in schema.tensors}
-        self._whole = {t.name: t.row_shape for t in tensors.values() if t.whole}
-        self._datatypes = {
-            tensor.name: np.dtype(_NUMPY[tensor.datatype])
-            for tensor in schema.tensors
-            if tensor.name in tensors
-            and tensor.datatype in _NUMPY
-            and tensors[tensor.name].datatype != tensor.datatype
-        }
-        self._sketches = {
-            source.name: VectorSketch(
-                source.name, source.width, projections=tensor.width - _MOMENTS
-            )
-            for tensor in schema.tensors
-            if tensor.name not in tensors
-            and (source := _sketched(tensor, tensors)) is not None
-        }
-        self._shapes = {name: tensors[name].row_shape for name in self._sketches}
-        self._confidences = {
-            source.name
-            for tensor in schema.tensors
-            if tensor.name not in tensors
-            and (source := _scored(tensor, tensors)) is not None
-        }
-        self._ignored = tensors.keys() - self._watched - self._sketches.keys()
-        self._as_they_are = not (
-            self._whole or self._datatypes or self._sketches or self._confidences
-        )
-
-    def of(self, request: Tensors) -> Tensors:
-        """Tensors by the schema's names, each (rows, *row_shape)."""
-        if self._as_they_are:
-            if request.keys() <= self._watched:
-                return request
-            return {k: v for k, v in request.items() if k not in self._ignored}
-        found: dict[str, NDArray[np.generic[Any]]] = {}
-        for name, tensor in request.items():
-            rows = tensor
-            if name in self._whole and tensor.shape == self._whole[name]:
-                rows = tensor[None]
-            if name in self._confidences:
-                found[name + CONFIDENCE] = _confidence(rows)
-            if name in self._ignored:
-                continue
-            if name in self._sketches:
-                found[name + SKETCH] = self._sketch(name, rows)
-            else:
-                found[name] = self._converted(name, rows)
-        return found
-
-    def _converted(
-        self, name: str, rows: NDArray[np.generic[Any]]
-    ) -> NDArray[np.generic[Any]]:
-        wanted = self._datatypes.get(name)
-        if wanted is None or rows.dtype.kind != "f":
-            return rows
-        with np.errstate(over="ignore"):
-            return rows.astype(wanted)
-
-    def _sketch(
-        self, name: str, rows: NDArray[np.generic[Any]]
-    ) -> NDArray[np.generic[Any]]:
-        fits = rows.ndim > 0 and rows.shape[1:] == self._shapes[name]
-        if not fits or rows.dtype.kind not in "fiub":
-            return rows
-        vectors = rows.reshape(rows.shape[0], -1)
-        try:
-            return self._sketches[name].apply(vectors)  # type: ignore[arg-type]
-        except DriftError:
-            return rows
-
-
-def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
-    """Return the largest probability of each row, NaN for rows without probabilities."""
-    if not rows.ndim or not rows.size:
-        return np.full(rows.shape[:1], np.nan, np.float32)
-    # As the estimated accuracy takes it, so that both speak of one thing.
-    confidence = looked_at(rows).confidence
-    if confidence is None:
-        return np.full(rows.shape[0], np.nan, np.float32)
-    return confidence.astype(np.float32)
-
-
-_NUMPY: Final = {"FP16": "f2", "BF16": "f4", "FP32": "f4", "FP64": "f8"}

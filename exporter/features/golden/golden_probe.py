@@ -60,7 +60,10 @@ class GoldenProbe:
                 self._access.calibration.forget(gone)
         http = self._settings.protocol == "http" and self._access.http is not None
         return [
-            Target(key, "http" if http and not spec.decoupled else "grpc")
+            Target(
+                key,
+                "http" if http and not spec.decoupled else self._access.server.protocol,
+            )
             for key, spec in chosen
         ]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from exporter import errors
-from exporter.access.probe_base import Verdict
+from exporter.access.probe_base import Verdict, outcome_of
 from exporter.own_requests import execution_evidence
 from exporter.own_requests.answer_checks import reply_fault
 from exporter.own_requests.joined_responses import joined_outputs
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from exporter.own_requests.execution_evidence import Watched
     from exporter.triton.model import Array, InferRequest
 
-OUTCOMES: dict[type[errors.TritonError], Outcome] = {
-    errors.DeadlineError: "timeout",
-    errors.UnavailableError: "unavailable",
-    errors.InvalidRequestError: "invalid",
-    errors.ModelError: "model_error",
-    errors.ProtocolError: "bad_output",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -49,9 +41,7 @@ class Answer:
     @property
     def outcome(self) -> Outcome:
         """Outcome of a probe's verdict."""
-        if self.error is None:
-            return "ok"
-        return next(o for kind, o in OUTCOMES.items() if isinstance(self.error, kind))
+        return "ok" if self.error is None else outcome_of(self.error)
 
     def verdict(self, fault: str = "") -> Verdict:
         """The verdict on this request; bad if `fault` is set."""
@@ -125,7 +115,9 @@ class Asker:
             if self._protocol == "http" and http is not None:
                 reply = http.infer(request, timeout_seconds=timeout)
             elif self.spec.decoupled:
-                reply = self._access.grpc.infer_stream(request, timeout_seconds=timeout)
+                reply = self._access.server.infer_stream(
+                    request, timeout_seconds=timeout
+                )
             else:
                 reply = self._access.grpc.infer(request, timeout_seconds=timeout)
             asked.reply = reply

@@ -44,7 +44,7 @@ class ProcessCollector:
 
     def __init__(self, access: Access) -> None:
         self._board = access.board
-        self._memory = ServerMemory(access.grpc.address, access.clock)
+        self._memory = ServerMemory(access.server.address, access.clock)
         # Looked up once: every lookup leaves reference cycles behind.
         self._build = (version("tritonwatch"), platform.python_version())
         self._start_seconds = _start_time_seconds()

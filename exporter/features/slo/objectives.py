@@ -54,17 +54,7 @@ class LatencyObjective(_Objective):
     """Latency above which a request is bad. The resolution is 2.2 %, the width of a
     bucket."""
     source: Source = Field(default="requests")
-    """Events to count: production requests from traces, or probes. For streamed
-    answers, production requests only."""
-
-    @model_validator(mode="after")
-    def _known(self) -> LatencyObjective:
-        if self.kind != "latency" and self.source == "probes":
-            raise ValueError(
-                f"found {self.kind} with source probes; streamed answers need source "
-                "requests"
-            )
-        return self
+    """Events to count: production requests from traces, or probes."""
 
 
 class AvailabilityObjective(_Objective):
@@ -155,11 +145,6 @@ class PresetObjective(Settings):
                 f"found preset {self.preset} and joules_per_inference "
                 f"{self.joules_per_inference}; set joules_per_inference with preset "
                 "energy, and only there"
-            )
-        if self.preset in _STREAMS and self.source == "probes":
-            raise ValueError(
-                f"found preset {self.preset} with source probes; streamed answers "
-                "need source requests"
             )
         return self
 

@@ -30,11 +30,14 @@ _JUDGED: Final = {
 }
 """The metric of an availability objective by source, and its good outcomes."""
 _TIMED: Final = {
-    "latency": catalogue.REQUEST_DURATION,
-    "first_response": catalogue.FIRST_RESPONSE,
-    "response_gap": catalogue.RESPONSE_GAP,
+    ("latency", "requests"): catalogue.REQUEST_DURATION,
+    ("latency", "probes"): catalogue.PROBE_DURATION,
+    ("first_response", "requests"): catalogue.FIRST_RESPONSE,
+    ("first_response", "probes"): catalogue.PROBE_FIRST_RESPONSE,
+    ("response_gap", "requests"): catalogue.RESPONSE_GAP,
+    ("response_gap", "probes"): catalogue.PROBE_RESPONSE_GAP,
 }
-"""The metric of a latency objective, by kind."""
+"""The metric of a latency objective, by kind and source."""
 _UNJUDGED: Final = probe_outcomes.UNJUDGED | {"abandoned"}
 """Outcomes that are neither good nor bad: no answer, or one that shows nothing."""
 
@@ -130,9 +133,7 @@ def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) ->
 def _latencies(
     objective: LatencyObjective, samples: Iterable[AnySample]
 ) -> dict[Series, tuple[float, float]]:
-    spec = _TIMED[objective.kind]
-    if objective.source == "probes":
-        spec = catalogue.PROBE_DURATION
+    spec = _TIMED[objective.kind, objective.source]
     found: dict[Series, tuple[float, float]] = {}
     for sample in samples:
         if not isinstance(sample, HistogramSample) or sample.spec is not spec:

@@ -105,14 +105,22 @@ def _backend(body: bytes, refused: Counter[str]) -> dict[ModelKey, dict[str, flo
     for name, labels, value in page.series:
         label = _SELECTING[name]
         field_name = _BACKEND_FIELDS.get((name, label, labels.get(label, "")))
-        if field_name is None or "model" not in labels or "version" not in labels:
+        key = _key_of(labels)
+        if field_name is None or key is None:
             continue
         is_ratio = field_name == "kv_cache"
         if value < 0 or (is_ratio and value > 1):
             refused["value"] += 1
             continue
         # Each engine of one model has series of its own.
-        fields = found[labels["model"], labels["version"]]
+        fields = found[key]
         before = fields.get(field_name, 0.0)
         fields[field_name] = max(before, value) if is_ratio else before + value
     return dict(found)
+
+
+def _key_of(labels: Mapping[str, str]) -> ModelKey | None:
+    """Return the model of a backend's series; vLLM without Triton knows no versions."""
+    if "model" in labels and "version" in labels:
+        return labels["model"], labels["version"]
+    return (labels["model_name"], "") if "model_name" in labels else None

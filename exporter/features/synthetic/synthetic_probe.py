@@ -17,6 +17,7 @@ from exporter.access.probe_base import (
     Target,
     Transport,
     Verdict,
+    outcome_of,
 )
 from exporter.features.synthetic import stream_pace
 from exporter.features.synthetic.backlog import Backlog
@@ -41,15 +42,6 @@ if TYPE_CHECKING:
     from exporter.triton.model import InferReply, InferRequest, ModelSpec
 
 log = structlog.get_logger()
-
-_OUTCOMES: dict[type[errors.TritonError], Outcome] = {
-    errors.DeadlineError: "timeout",
-    errors.UnavailableError: "unavailable",
-    errors.InvalidRequestError: "invalid",
-    errors.ModelError: "model_error",
-    errors.ProtocolError: "bad_output",
-}
-
 
 _DOUBTFUL: frozenset[Outcome] = frozenset({"invalid", "model_error", "bad_output"})
 """Outcomes that an outdated signature may cause."""
@@ -127,17 +119,18 @@ class SyntheticProbe:
             if known.key not in inventory.models:
                 del self._backlogs[known]
         self._wider.keep(inventory.models)
+        main = self._access.server.protocol
         protocols: list[Transport] = [
             p
             for p in self._settings.protocols
-            if p == "grpc" or self._access.http is not None
+            if p == main or self._access.http is not None
         ]
         return [
             Target(key, protocol)
             for key, spec in inventory.models.items()
             if self._settings.models.matches(spec.name)
             for protocol in protocols
-            if protocol == "grpc" or self._speaks_http(spec, inventory)
+            if protocol == main or self._speaks_http(spec, inventory)
         ]
 
     def _speaks_http(self, spec: ModelSpec, inventory: Inventory) -> bool:
@@ -329,15 +322,13 @@ class SyntheticProbe:
         if protocol == "http" and self._access.http is not None:
             return self._access.http.infer
         return (
-            self._access.grpc.infer_stream
+            self._access.server.infer_stream
             if spec.decoupled
             else self._access.grpc.infer
         )
 
     def _failed(self, error: errors.TritonError, request_id: str) -> Verdict:
-        outcome: Outcome = next(
-            outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)
-        )
+        outcome = outcome_of(error)
         waited = self._settings.timeout_seconds if outcome == "timeout" else None
         return Verdict(outcome, waited, request_id, str(error))
 

@@ -22,7 +22,7 @@ function about(found) {
   if (ONE === null) return found;
   const objectives = new Set(found.objectives.filter((o) => o.models.includes(ONE)).map((o) => o.slo));
   const isOf = (e) => ("model" in e ? e.model === ONE : "slo" in e ? objectives.has(e.slo) : !("signal" in e));
-  const isItsFinding = (f) => (f.model ? f.model === ONE : f.subject === "Triton" || objectives.has(f.subject));
+  const isItsFinding = (f) => (f.model ? f.model === ONE : f.subject === (found.server.product || "The server") || objectives.has(f.subject));
   const named = (name) => name.split(":")[0] === ONE;
   return {
     ...found,
@@ -61,8 +61,9 @@ function throughput(found, time) {
 function quantilesOf(found, model) {
   const production = (found.series.triton_request_latency_seconds || []).filter((e) => key(e) === model);
   if (production.length) return { source: "production", entries: production };
-  const probes = (found.series.triton_probe_latency_seconds || []).filter((e) => key(e) === model && e.protocol === "grpc");
-  return { source: "our probes over gRPC", entries: probes };
+  const probes = (found.series.triton_probe_latency_seconds || []).filter((e) => key(e) === model);
+  const grpc = probes.filter((e) => e.protocol === "grpc");
+  return grpc.length ? { source: "our probes over gRPC", entries: grpc } : { source: "our probes over HTTP", entries: probes };
 }
 
 function latency(found, time) {
@@ -198,7 +199,7 @@ function slowest(found) {
     const known = (found.series[metric] || []).filter((e) => Number(e.quantile) <= 0.99);
     const highest = Math.max(...known.map((e) => Number(e.quantile)));
     const worst = known.filter((e) => Number(e.quantile) === highest).sort((a, b) => b.value - a.value)[0];
-    const silent = found.models.length - new Set(known.filter((e) => Number(e.quantile) === highest).map(key)).size;
+    const silent = Math.max(0, found.models.length - new Set(known.filter((e) => Number(e.quantile) === highest).map(key)).size);
     const slowestOf = found.models.length > 1 ? `, the slowest${silent ? " known" : ""}` : "";
     if (worst) return { label: `${named(worst.quantile)} of ${worst.model}${slowestOf}${source}${silent ? `; ${silent} unknown` : ""}`, worst };
   }
@@ -222,14 +223,22 @@ function tiles(found, traffic) {
   const least = [...(found.series.triton_slo_error_budget_remaining_ratio || [])].sort((a, b) => a.value - b.value)[0];
   const watts = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
   const tile = (label, text, state = "") => make("div", { class: "tile" }, make("b", { class: state }, text), make("span", {}, label));
-  const shown = [
-    servingTile(found, tile),
+  // An OpenAI-compatible server counts no requests by their outcome.
+  const waiting = found.series.triton_backend_requests_waiting || [], cache = found.series.triton_backend_kv_cache_usage_ratio || [];
+  const load = found.target.kind === "openai" ? [
+    tile("requests wait in the backend", waiting.length ? quantity(sum(waiting)) : UNKNOWN),
+    tile("of the KV cache in use", cache.length ? percent(Math.max(...cache.map((e) => e.value))) : UNKNOWN),
+  ] : [
     tile("production requests per second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
     tile("of them fail", traffic?.failing == null ? "–" : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
+  ];
+  const shown = [
+    servingTile(found, tile),
+    ...load,
     tile(label, worst ? seconds(worst.value) : UNKNOWN),
   ];
   if (least) {
-    shown.push(tile(`lowest error budget: ${least.slo}`, least.value < 0 ? "none" : percent(least.value),
+    shown.push(tile(`error budget left of ${least.slo}, the lowest`, least.value < 0 ? "none" : percent(least.value),
       least.value <= 0 ? "bad" : least.value < 0.25 ? "warn" : "good"));
   }
   if (watts.length) shown.push(tile(`power (${names(watts, "source").join(", ")})`, quantity(sum(watts), "W")));
@@ -270,10 +279,11 @@ function draw(found) {
   }
   const state = found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
   document.getElementById("server").replaceChildren(
-    `${found.server.product || "Triton"} ${found.server.version || "(version unknown)"} at ${found.target.grpc}: `,
+    `${found.server.product || "The server"} ${found.server.version || "(version unknown)"} at ${found.target.url || found.target.grpc}: `,
     word(found.server.up && found.server.ready, state, state),
     found.truncated.length ? ` Some series are not shown of ${found.truncated.join(", ")}.` : "");
   const traffic = throughput(found, time);
+  document.getElementById("rate").parentElement.hidden = found.target.kind === "openai";
   attention(found);
   tiles(found, traffic);
   headlines(found, traffic?.by);

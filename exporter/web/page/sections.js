@@ -52,7 +52,7 @@ function slos(found) {
   return section("Service level objectives", "At a burn rate of 1 the budget lasts exactly its window.",
     table("Objectives", objectives, [
       ["objective", (o) => o.slo],
-      ["promised", (o) => percent(o.value), "number"],
+      ["target", (o) => percent(o.value), "number"],
       ["budget left", (o) => {
         const value = left(o.slo);
         const state = value == null ? "quiet" : value <= 0 ? "bad" : value < 0.25 ? "warn" : "good";
@@ -105,8 +105,8 @@ function drift(found, time) {
   const models = found.series.triton_model_drift_alarm || [];
   const alarming = models.filter((m) => m.value).map((m) => m.model);
   const verdict = alarming.length
-    ? make("p", { class: "bad" }, `The data of ${alarming.join(", ")} have moved.`)
-    : make("p", {}, models.length ? "No model's data have drifted." : "Not enough data yet.");
+    ? make("p", { class: "bad" }, `The data of ${alarming.join(", ")} drifted.`)
+    : make("p", {}, models.length ? "No model's data drifted." : "Not enough data yet.");
   return section("Drift", "Evidence by feature, strongest first, the newest on the right; the full colour is the threshold of an alarm.", verdict,
     ...(worst.length ? [grid] : []));
 }
@@ -124,7 +124,7 @@ function energy(found) {
       ["model", (e) => e.model], ["version", (e) => e.version],
       ["of the", (e) => e.boundary], ["source", (e) => e.source],
       ["joules per inference", (e) => quantity(of("triton_inference_energy_joules", e, "active")?.value), "number"],
-      ["relative error", (e) => percent(of("triton_model_energy_share_error_ratio", e)?.value), "number"],
+      ["relative error", (e) => atMostAll(of("triton_model_energy_share_error_ratio", e)?.value), "number"],
       ["with its idle share", (e) => quantity(e.value), "number"],
       ["inferences/s per watt", (e) => quantity(of("triton_model_inferences_per_second_per_watt", e, "full")?.value), "number"],
       ["cost of 1,000", (e) => {
@@ -133,6 +133,9 @@ function energy(found) {
       }, "number"],
     ]));
 }
+
+// Beyond 100 % the share is not known, by whichever factor.
+function atMostAll(ratio) { return ratio > 1 ? "over 100 %" : percent(ratio); }
 
 const HEADLINE_SCORES = ["accuracy", "match", "r2"];
 

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.loading import UnloadModel
-from loadtests.chaos.faults.models import ErringModel, LyingModel
+from loadtests.chaos.faults.models import ErringModel, LyingModel, StalledStream
 from loadtests.chaos.faults.network import (
     Bandwidth,
     NetworkDelay,
@@ -41,6 +41,7 @@ _AnyFault = (
     | UnloadModel
     | ErringModel
     | LyingModel
+    | StalledStream
     # The sidecar.
     | KillSidecar
     # The network.

@@ -43,23 +43,21 @@ class WrappedModel(Fault):
     seed: int = 0
     """Seed of the affected requests."""
 
-    def over_it(self) -> tuple[str, float]:
-        """Return the name of the fault of `faulty_model.Fault`, and its share."""
+    def over_it(self) -> dict[str, Any]:
+        """Return the fields of its `faulty_model.Fault`, but those of every one."""
         raise NotImplementedError
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the path and content of the model's file, and the fault."""
         place = _place(site, self.model)
-        name, share = self.over_it()
         return {
             "model": self.model,
             "http": site.http,
             "place": str(place),
             "fault": {
-                "fault": name,
                 "after_requests": self.after_requests,
-                "share": share,
                 "seed": self.seed,
+                **self.over_it(),
             },
             "before": (place / _FAULT).read_text("utf-8") if _prepared(place) else None,
             "digest": _digest(place / _MODEL),
@@ -146,10 +144,46 @@ class ErringModel(WrappedModel):
     kind: Literal["erring_model"] = "erring_model"
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the requests that fail."""
+    after_responses: int = Field(default=0, ge=0)
+    """Responses that a stream has sent when it breaks off."""
 
-    def over_it(self) -> tuple[str, float]:
+    def over_it(self) -> dict[str, Any]:
         """Return the error."""
-        return "error", self.share
+        return {
+            "fault": "error",
+            "share": self.share,
+            "after_responses": self.after_responses,
+        }
+
+
+class StalledStream(WrappedModel):
+    """A decoupled model that stops in the middle of its answers, and goes on late."""
+
+    kind: Literal["stalled_stream"] = "stalled_stream"
+    share: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of the requests whose answers stall."""
+    after_responses: int = Field(default=1, ge=0)
+    """Responses that a stream has sent when it stalls."""
+    stall_seconds: float = Field(default=60.0, gt=0, le=3600)
+    """Length of a stall; all end with the fault."""
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return what `WrappedModel.prepare` does, for a model that streams."""
+        needs.model_folder(site, self.model)
+        if not _is_decoupled(site, self.model):
+            raise FaultRefusedError(
+                f"model {self.model!r} answers in one response", "take freeze_stub"
+            )
+        return super().prepare(site)
+
+    def over_it(self) -> dict[str, Any]:
+        """Return the stall."""
+        return {
+            "fault": "stall",
+            "share": self.share,
+            "after_responses": self.after_responses,
+            "hang_seconds": self.stall_seconds,
+        }
 
 
 class LyingModel(WrappedModel):
@@ -157,15 +191,31 @@ class LyingModel(WrappedModel):
 
     kind: Literal["lying_model"] = "lying_model"
     lie: Literal[
-        "zeros", "nan", "shifted_class", "stale", "int8_overflow", "int8_scale"
+        "zeros",
+        "nan",
+        "shifted_class",
+        "stale",
+        "garbage_text",
+        "int8_overflow",
+        "int8_scale",
     ] = Field(default="shifted_class")
     """Kind of wrong answers; deploy/faults/README.md describes each."""
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the rows that are struck."""
 
-    def over_it(self) -> tuple[str, float]:
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return what `WrappedModel.prepare` does, for a model with such values."""
+        needs.model_folder(site, self.model)
+        if self.lie.startswith("int8") and _is_decoupled(site, self.model):
+            raise FaultRefusedError(
+                f"model {self.model!r} streams, and {self.lie} is a lie of digits_int8",
+                "take garbage_text",
+            )
+        return super().prepare(site)
+
+    def over_it(self) -> dict[str, Any]:
         """Return the kind of wrong answers."""
-        return self.lie, self.share
+        return {"fault": self.lie, "share": self.share}
 
 
 def _place(site: Site, model: str) -> Path:
@@ -198,13 +248,14 @@ def _place(site: Site, model: str) -> Path:
             f"found no {WRAPPER}", "run from a checkout, or use kill_stub"
         )
     needs.controlled(site, model)
-    policy = model_control.configuration(site.http, model)
-    if policy.get("model_transaction_policy", {}).get("decoupled"):
-        raise FaultRefusedError(
-            f"model {model!r} is decoupled, which the fault does not support",
-            "use another model, or kill_stub",
-        )
     return place
+
+
+def _is_decoupled(site: Site, model: str) -> bool:
+    policy = model_control.configuration(site.http, model).get(
+        "model_transaction_policy", {}
+    )
+    return bool(policy.get("decoupled"))
 
 
 def _restore(place: Path, digest: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     from collections.abc import Sequence
 
-    from loadtests.chaos.measuring.recovery import Span
+    from loadtests.chaos.measuring.fault_spans import Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import yaml
 from exporter.demo.demo_alerts import prometheus_config
 from exporter.features.slo.objectives import AvailabilityObjective
 from exporter.features.slo.slo_rules import rules_file
-from exporter.network.listening import bind
+from exporter.network.held_port import LOOPBACK, hold_port
 from loadtests.chaos.measuring.polling import fetch
 from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, ProcessRef
 from loadtests.chaos.running.pace import Supervisor
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from loadtests.chaos.site import Site
     from loadtests.chaos.targets.chaos_target import Surroundings, Target
 
-HOST: Final = "127.0.0.1"
+HOST: Final = LOOPBACK
 PROGRAM: Final = "prometheus"
-_START_SECONDS: Final = 30.0
+_START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.02
 _PROBE_TIMEOUT_SECONDS: Final = 0.5
@@ -62,8 +62,9 @@ def companions(target: Target, site: Site, around: Surroundings) -> Generator[No
             if target.collector:
                 over = {"otlp": _start_collector(stack, around)} | over
             sidecar = Child("sidecar", around)
+            sidecar.address, tap = _held_address(stack), _held_address(stack)
             stack.callback(sidecar.stop)
-            _start_sidecar(sidecar, over, site)
+            _start_sidecar(sidecar, tap, over, site)
             delay = target.sidecar_restart_seconds
             stack.enter_context(
                 Supervisor(
@@ -145,14 +146,12 @@ class Child:
             self._process.wait()
 
 
-def _free_addresses(count: int) -> list[str]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(bind(HOST, 0)) for _ in range(count)]
-        return [f"{HOST}:{each.getsockname()[1]}" for each in sockets]
+def _held_address(stack: contextlib.ExitStack) -> str:
+    """A free address that stays the run's until it ends, over all restarts."""
+    return f"{HOST}:{stack.enter_context(hold_port()).getsockname()[1]}"
 
 
-def _start_sidecar(child: Child, over: Mapping[str, Any], site: Site) -> None:
-    child.address, tap = _free_addresses(2)
+def _start_sidecar(child: Child, tap: str, over: Mapping[str, Any], site: Site) -> None:
     file = child.folder / "tritonwatch.yaml"
     config = sidecar_config(site, child.address, tap, over)
     file.write_text(yaml.safe_dump(config), "utf-8")
@@ -174,7 +173,7 @@ def _start_collector(
 ) -> dict[str, Any]:
     """Start a collector; return the sidecar's configuration for pushing to it."""
     child = Child("collector", around)
-    (child.address,) = _free_addresses(1)
+    child.address = _held_address(stack)
     module = "loadtests.chaos.running.collector"
     child.command = [sys.executable, "-m", module, *child.address.split(":")]
     stack.callback(child.stop)
@@ -229,7 +228,7 @@ def _start_prometheus(
         return
     assert site.sidecar_url is not None  # noqa: S101 - the caller has looked
     child = Child(PROGRAM, around)
-    (child.address,) = _free_addresses(1)
+    child.address = _held_address(stack)
     file, burns = child.folder / "prometheus.yml", child.folder / "slos.yaml"
     burns.write_text(rules_file([OBJECTIVE]), "utf-8")
     sidecar = site.sidecar_url.rpartition("//")[2]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from loadtests.target import Target
 
 _PROGRESS_SECONDS: Final = 0.05
-_START_SECONDS: Final = 15.0
+_START_SECONDS: Final = 60.0
 _SPARE_SECONDS: Final = 10.0
 pb: Final[Any] = service_pb2
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"

@@ -33,7 +33,7 @@ from loadtests.chaos.undoing.undo_journal import default_folder, new_scratch
 from loadtests.errors import FaultFailedError
 from loadtests.interrupt import Interrupted, interrupted_once
 from loadtests.prepare import prepared
-from loadtests.profiles.profile import Phase
+from loadtests.profiles.rate_curve import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

@@ -176,14 +176,6 @@ def test_a_request_lost_is_lost_on_every_step():
     assert {c.unresolved.requests for c in ledger.snapshot().values()} == {1}
 
 
-def test_a_snapshot_is_of_one_instant():
-    ledger = OwnTraffic(run_id="run")
-    with ledger.request([(KEY, 1)]):
-        during = ledger.snapshot()
-    assert during[KEY].in_flight.requests == 1
-    assert ledger.snapshot()[KEY].in_flight == Booking()
-
-
 def test_no_look_ever_sees_a_request_twice_or_not_at_all():
     ledger, stop, wrong = OwnTraffic(run_id="run"), threading.Event(), []
 

@@ -156,7 +156,7 @@ def test_the_state_and_what_is_wrong_are_those_of_the_status_page():
     "finding",
     [
         ("precision", "int8 is worse in latency_mean", "TritonComparisonWorse"),
-        ("slow-latency", "its error budget is spent", "TritonSLOBurnTicket"),
+        ("slow-latency", "objective's error budget is spent", "TritonSLOBurnTicket"),
     ],
 )
 def test_what_is_expected_or_too_soon_to_say_is_no_trouble(finding):

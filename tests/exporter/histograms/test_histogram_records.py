@@ -87,13 +87,6 @@ def test_merging_equals_recording_everything_once_and_commutes(left, right):
 
 
 @PATIENT
-@given(samples_of(ANY_LATENCY), samples_of(ANY_LATENCY), samples_of(ANY_LATENCY))
-def test_merging_is_associative(a, b, c):
-    first, second, third = histogram_of(a), histogram_of(b), histogram_of(c)
-    assert (first + second) + third == first + (second + third)
-
-
-@PATIENT
 @given(samples_of(ANY_LATENCY), samples_of(ANY_LATENCY))
 def test_merging_leaves_the_other_as_it_was(left, right):
     whole, other = histogram_of(left), histogram_of(right)

@@ -1,17 +1,28 @@
-"""The number of connections fits the process's file descriptors, checked at the start."""
+"""Connections fit the file descriptors; places and bytes are shared between addresses."""
 
 from __future__ import annotations
 
 import contextlib
 import resource
 import socket
+from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from running_taps import HttpTap
 from structlog.testing import capture_logs
 from waiting import wait_until
 
-from exporter.network.admission import CONNECTIONS, OWN_DESCRIPTORS, Admission
+from exporter.network.admission import (
+    CONNECTIONS,
+    OWN_DESCRIPTORS,
+    Admission,
+    CrowdedError,
+    Held,
+    Places,
+    network_of,
+)
 from exporter.taps.tap_route import TapAnswer, TapRoute
 
 GRPC_DESCRIPTORS = 3
@@ -92,3 +103,80 @@ def test_a_connection_that_finds_no_descriptor_is_counted_and_served_later():
             head = b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
             client.sendall(head)
             assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+VISITS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()))
+
+
+@settings(deadline=None)
+@given(VISITS)
+def test_when_all_places_are_taken_the_address_with_most_loses_its_longest_idle(visits):
+    places, inside, closed = Places(3, Counter(), "crowded"), [], []
+    full = 0
+    for since, (peer, idle, leaves) in enumerate(visits):
+        expected = None
+        if len(inside) == 3:
+            full += 1
+            addresses = [visitor.address for visitor in inside]
+            waiting = [v for v in inside if v.idle_since() is not None]
+            if not waiting:
+                with pytest.raises(CrowdedError):
+                    places.enter(peer, float(since))
+                continue
+            most = max(addresses.count(v.address) for v in waiting)
+            expected = next(v for v in waiting if addresses.count(v.address) == most)
+            inside.remove(expected)
+        visitor = places.enter(peer, float(since))
+        assert closed == ([expected] if expected else [])
+        closed.clear()
+        visitor.end = lambda visitor=visitor: closed.append(visitor)
+        if not idle:
+            visitor.idle_since = lambda: None
+        inside.append(visitor)
+        if leaves:
+            inside.pop(0).leave()
+        assert places.visitors == set(inside)
+        assert places.held_by(peer) == sum(v.address == peer for v in inside)
+    assert places.refused == ({"crowded": full} if full else {})
+
+
+def test_one_body_may_take_all_and_several_of_one_address_what_they_leave_free():
+    entrance, empty = Admission().tap, 4_096
+    entrance.held_limit = 400_000
+
+    def held(address, number):
+        body = Held(entrance, address)
+        body.add(number - empty)
+        return body
+
+    with pytest.raises(CrowdedError, match="too many bodies wait"):
+        held("a", 400_001)
+    whole = held("a", 200_000)
+    whole.add(200_000)
+    with pytest.raises(CrowdedError, match="too many bodies wait"):
+        held("b", empty)
+    whole.let_go()
+    first = held("a", 100_000)
+    with pytest.raises(CrowdedError, match="of this address"):
+        held("a", 100_001)
+    bodies = [first, held("a", 100_000), held("b", 200_000)]
+    assert entrance.held == {"a": 200_000, "b": 200_000}
+    for body in bodies * 2:
+        body.let_go()
+    assert not entrance.held
+    assert entrance.refused == {"bytes": 3}
+
+
+@pytest.mark.parametrize(
+    ("peer", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1%eth0", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+        ("", ""),
+    ],
+)
+def test_quotas_apply_to_an_ipv4_address_and_to_an_ipv6_network(peer, network):
+    assert network_of(peer) == network

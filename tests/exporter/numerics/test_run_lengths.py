@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from exporter.features.spc.control_charts import (
     Cusum,
@@ -146,10 +147,23 @@ def simulated(chart, limit, sides, runs, shift=0.0, seed=6):
     return lengths
 
 
-def test_a_cusum_of_failures_is_exact() -> None:
-    # The first failure speaks; or two in a row, else it begins anew.
-    assert run_length.bernoulli_limit(0.1, 5, 2.0, 100) == (1, pytest.approx(10))
-    assert run_length.bernoulli_limit(0.5, 1, 3.0, 100) == (2, pytest.approx(6))
+def failures_by_equations(failure, up, limit):
+    """Mean samples from 0 of a CUSUM of failures, of the equations of its states."""
+    steps = np.zeros((limit, limit))
+    for state in range(limit):
+        steps[state, max(0, state - 1)] += 1 - failure
+        if state + up < limit:
+            steps[state, state + up] += failure
+    return np.linalg.solve(np.eye(limit) - steps, np.ones(limit))[0]
+
+
+@pytest.mark.parametrize(("failure", "up"), [(0.1, 5), (0.5, 1), (0.02, 12), (0.3, 2)])
+@pytest.mark.parametrize("wanted", [2.0, 40.0, 1e4])
+def test_a_cusum_of_failures_is_exact(failure, up, wanted) -> None:
+    limit, length = run_length.bernoulli_limit(failure, up, wanted, 60)
+    assert length == pytest.approx(failures_by_equations(failure, up, limit))
+    assert length >= wanted or limit == 60
+    assert limit == 1 or failures_by_equations(failure, up, limit - 1) < wanted
 
 
 def test_a_run_length_that_no_limit_gives_is_refused() -> None:
@@ -159,17 +173,27 @@ def test_a_run_length_that_no_limit_gives_is_refused() -> None:
         run_length.limit_for(lambda _: 2.0, 10)
 
 
-@pytest.mark.parametrize("probability", [1e-9, 0.025, 0.5, 0.975, 1 - 1e-9])
-def test_the_normal_quantile_is_the_inverse_of_the_distribution(probability) -> None:
-    x = normal.quantile(probability)
-    assert float(normal.below(x)) == pytest.approx(probability, rel=1e-6)
+def test_the_normal_distribution_is_scipys() -> None:
+    x = np.linspace(-9, 9, 37)
+    assert normal.density(x) == pytest.approx(stats.norm.pdf(x), rel=1e-9)
+    assert normal.below(x) == pytest.approx(stats.norm.cdf(x), rel=1e-9)
+    assert [normal.above(v) for v in x] == pytest.approx(stats.norm.sf(x), rel=1e-9)
+    for probability in (1e-12, 0.025, 0.4, 0.5, 0.6, 0.975, 1 - 1e-9):
+        wanted = stats.norm.ppf(probability)
+        assert normal.quantile(probability) == pytest.approx(wanted, abs=1e-9)
 
 
-def test_the_chi_square_tail_is_near_its_table() -> None:
-    for freedom, critical in ((3, 11.345), (10, 23.209)):
-        assert normal.chi_square_above(critical, freedom) == pytest.approx(
-            0.01, abs=0.001
-        )
+@pytest.mark.parametrize("freedom", [3, 5, 10, 40])
+def test_the_chi_square_distribution_is_near_scipys(freedom) -> None:
+    for probability in (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999):
+        error = 2e-4 if probability >= 0.99 else 0.006
+        value = stats.chi2.ppf(probability, freedom)
+        above = normal.chi_square_above(value, freedom)
+        assert above == pytest.approx(1 - probability, abs=error)
+        found = normal.chi_square_quantile(probability, freedom)
+        assert stats.chi2.cdf(found, freedom) == pytest.approx(probability, abs=error)
+    assert normal.chi_square_above(0.0, freedom) == 1
+    assert normal.chi_square_quantile(1e-300, 1.0) == 0
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda c: f"{c.kind}")

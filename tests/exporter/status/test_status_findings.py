@@ -59,7 +59,7 @@ def test_of_a_server_that_is_down_only_that_is_said():
     down = Inventory(up=False, ready=False, index=index().index)
     alarm = Sample(catalogue.MODEL_DRIFT_ALARM, 1, ("m",))
     found, states = judged([alarm], down, {KEY: False, OTHER: False})
-    assert [(f.subject, f.text) for f in found] == [("Triton", "does not answer")]
+    assert [(f.subject, f.text) for f in found] == [("The server", "does not answer")]
     assert states == {KEY: "DOWN", OTHER: "DOWN"}
 
 
@@ -89,12 +89,12 @@ def test_of_a_server_that_is_down_only_that_is_said():
             Sample(catalogue.SLO_BUDGET, -0.1, ("fast",)),
             "SERVING",
             "fast",
-            "its error budget is spent",
+            "objective's error budget is spent",
         ),
         (
             Sample(catalogue.SEVERAL_SERVERS, 1),
             "SERVING",
-            "Triton",
+            "The server",
             "several servers answer at its address: all counts are one's",
         ),
     ],

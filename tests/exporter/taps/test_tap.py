@@ -251,10 +251,9 @@ def test_a_collector_that_hangs_fills_a_bounded_queue_and_no_more():
             max_queued_bytes=3 * len(JSON),
             timeout_seconds=0.5,
         )
-        started = time.monotonic()
+        # One that waited for room would drop nothing.
         for _ in range(10):
             forwarder.offer(OFFERED)
-        assert time.monotonic() - started < 0.5, "offering waited for the collector"
         assert told(forwarder)["dropped"] == 7
         wait_until(lambda: told(forwarder)["failed"] == 3)
         forwarder.offer(OFFERED)

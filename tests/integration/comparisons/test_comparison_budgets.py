@@ -12,6 +12,12 @@ from exporter.triton.faulty_model import Fault, set_fault
 from exporter.triton.grpc import GrpcClient
 
 
+def next_pair(page):
+    """The limit that delays the next pair, and for how many seconds."""
+    [(labels, seconds)] = page.all("triton_comparison_next_pair_seconds")
+    return labels["limit"], seconds
+
+
 @pytest.mark.slow
 def test_a_shadow_stays_within_its_budget_under_load(compare, server, pixels):
     ratio = 0.1
@@ -33,12 +39,16 @@ def test_a_shadow_stays_within_its_budget_under_load(compare, server, pixels):
         sidecar.wait(
             lambda p: p.sum(PAIRS) >= 30 and p.value(USED, resource="busy"), 40
         )
-        page = sidecar.settle()
+        # Production is known and asks all the time: one of its shares is what is waited
+        # for. A pair that this machine delays may cost more than is there, and is paid off.
+        page = sidecar.wait(
+            lambda p: (
+                0 <= next_pair(p)[1] < 60 and p.value(USED, resource="busy") <= ratio
+            )
+        )
+        limit, _ = next_pair(page)
         asked, sent = page.sum(PAIRS), load.sent
-        [(waits, seconds)] = page.all("triton_comparison_next_pair_seconds")
-    # Production is known and asks all the time: one of its shares is what is waited for.
-    assert waits["limit"] in {"requests", "busy", "rate"}
-    assert 0 <= seconds < 60
+    assert limit in {"requests", "busy", "rate"}
     used = page.value(USED, resource="requests")
     busy = page.value(USED, resource="busy")
     assert 0 < used <= ratio

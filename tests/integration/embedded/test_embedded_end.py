@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from embedded_servers import alive, left, scaling, shared_memory
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -97,7 +97,7 @@ class Owner:
 
     def end(self, number):
         self.process.send_signal(number)
-        code = self.process.wait(20)
+        code = self.process.wait(patience(20))
         self.process.stdout.close()
         return code
 

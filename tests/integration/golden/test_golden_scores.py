@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from golden_probing import DEMO, Probing, labelled
 from production import Production
+from waiting import patience
 
 from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.triton.model import InferRequest
@@ -105,16 +106,15 @@ def test_under_load_the_budget_is_never_exceeded(access, server) -> None:
     )
     asked = refused = 0
     with Load(server.grpc, pause_seconds=0.01) as load:
-        until = time.monotonic() + 6
-        while time.monotonic() < until:
+        began = time.monotonic()
+        while asked < 20 or not refused:
+            assert time.monotonic() - began < patience(), (asked, refused, load.sent)
             statistics.collect()
             verdict = probing.attempt()
             asked += verdict is not None
             refused += verdict is None
             assert asked <= max(2, share * (asked + load.sent + 1))
             time.sleep(0.01)
-    assert refused > 0, "it would have asked more"
-    assert asked >= 5
     assert probing.value("triton_golden_budget_used_ratio", "requests") <= share
 
 
@@ -149,8 +149,9 @@ def test_under_load_busy_time_stays_within_its_share_by_tritons_own_books(
     theirs, ours = booked(access)
     asked = refused = 0
     with Load(server.grpc, pause_seconds=0.01) as load:
-        until = time.monotonic() + 8
-        while time.monotonic() < until:
+        began = time.monotonic()
+        while asked < 10 or refused <= asked:
+            assert time.monotonic() - began < patience(), (asked, refused, load.sent)
             statistics.collect()
             verdict = probing.attempt()
             asked += verdict is not None
@@ -158,8 +159,6 @@ def test_under_load_busy_time_stays_within_its_share_by_tritons_own_books(
             time.sleep(0.01)
     after = booked(access)
     theirs, ours = after[0] - theirs, after[1] - ours
-    assert asked >= 3
-    assert refused > asked
     # Busy time is what held it back: the share of requests would have let it ask more.
     assert asked < 0.4 * (asked + load.sent)
     # The first tells what one takes, which nobody knew before.

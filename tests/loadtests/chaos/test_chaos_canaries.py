@@ -11,6 +11,7 @@ import yaml
 from process_experiments import FREEZE, injecting, of_process
 from process_experiments import document as experiment
 from receiver import Receiver
+from waiting import patience
 
 pytestmark = pytest.mark.triton
 
@@ -42,7 +43,7 @@ def test_a_password_is_in_nothing_that_is_kept_or_told(
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=patience(90),
             check=False,
         )
         assert done.returncode in {0, 1, 3}, done.stderr

@@ -121,16 +121,42 @@ def test_nothing_sent_shows_nothing() -> None:
     assert found.faults[0].recovery is None
 
 
-def test_a_sender_that_was_late_itself_makes_it_invalid() -> None:
+UNSTEADY: dict[str, Any] = {
+    "status": "failed",
+    "checks": (Check(5.0, "before", "latency", 0.3, met=False),),
+    "problems": ("the steady state did not hold before the method",),
+}
+
+
+def test_an_unsteady_state_fails_where_the_sender_was_in_time() -> None:
+    assert findings(evidence(run(poisson(200, 20)), **UNSTEADY)).verdict == "failed"
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({"inject": INJECT, "revert": REVERT}, "invalid"),
+        (UNSTEADY, "invalid"),
+        (
+            UNSTEADY | {"steps": (Step(1.0, 0.1, "method", {}, succeeded=False),)},
+            "failed",
+        ),
+        ({"status": "failed", "problems": ("no such fault",)}, "failed"),
+    ],
+)
+def test_a_sender_that_was_late_itself_makes_it_invalid(
+    more: dict[str, Any], verdict: str
+) -> None:
     load = run(poisson(200, 20), refuses=((INJECT, REVERT),))
     load.requests.sent[:] = load.requests.intended + 0.2
     late = result(
         load.requests.intended, load.requests.done + 0.2, load.requests.outcome
     )
     late.dispatch_delay.record_many(np.full(len(load.requests), 0.2))
-    found = findings(evidence(late, inject=INJECT, revert=REVERT))
-    assert found.verdict == "invalid"
-    assert found.exit_code == 3
+    found = findings(evidence(late, **more))
+    assert found.verdict == verdict
+    assert any("own p99 delay" in said for said in found.reasons)
+    assert found.exit_code == {"invalid": 3, "failed": 1}[verdict]
 
 
 def test_without_a_fault_all_is_before() -> None:

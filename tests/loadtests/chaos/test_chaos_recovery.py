@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_outages import poisson, result, run
 
+from loadtests.chaos.measuring.fault_spans import Span
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
-    Span,
     latency_limit,
     recovery_of,
 )

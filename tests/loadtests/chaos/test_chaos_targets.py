@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import TypeAdapter
+from waiting import patience
 
 from loadtests.chaos import experiment
 from loadtests.chaos.running.runner import RunOptions, run
@@ -58,7 +59,7 @@ class Container:
         assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()
-        self.process.wait(20)
+        self.process.wait(patience(20))
 
 
 @pytest.fixture

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import urllib3
 from fault_cycles import Client, asking, in_effect, recorded, undone
 from parts import as_nobody
 from sites import EmbeddedSite, empty_site
-from streaming_models import STREAM
 from waiting import wait_until
 
 from exporter.triton.faulty_model import Fault as ModelFault
 from exporter.triton.faulty_model import write_faulty_model
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.loading import UnloadModel
-from loadtests.chaos.faults.models import WRAPPER, ErringModel, LyingModel
+from loadtests.chaos.faults.models import (
+    WRAPPER,
+    ErringModel,
+    LyingModel,
+    StalledStream,
+)
 from loadtests.chaos.faults.process_faults import KillServer
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -196,6 +204,82 @@ def test_a_model_with_a_fault_of_its_own_needs_no_load(start_triton, tmp_path) -
     }
 
 
+# Streams.
+
+
+@pytest.fixture
+def llm(start_triton, tmp_path):
+    shutil.copytree(WRAPPER.parents[1] / "models" / "llm", tmp_path / "m" / "llm")
+    arguments = ["--load-model=llm"]
+    return EmbeddedSite(
+        start_triton(tmp_path / "m", model_control="explicit", arguments=arguments)
+    )
+
+
+def events(site: EmbeddedSite, tokens: int = 8) -> Iterator[str]:
+    """Yield what `generate_stream` sends of each token, as it comes."""
+    asked = {"text_input": "why", "stream": True}
+    asked["sampling_parameters"] = json.dumps(
+        {"max_tokens": tokens, "ignore_eos": True}
+    )
+    reply = urllib3.request(
+        "POST",
+        f"http://{site.http}/v2/models/llm/generate_stream",
+        json=asked,
+        preload_content=False,
+        timeout=30,
+    )
+    for line in reply:
+        if line.strip():
+            said = json.loads(line.removeprefix(b"data: "))
+            yield said.get("text_output", f"error: {said.get('error')}")
+
+
+def test_a_stream_breaks_off_in_the_middle(llm) -> None:
+    honest = list(events(llm))
+    before = files(llm.repository)
+    with in_effect(ErringModel(model="llm", after_responses=3), llm):
+        assert list(events(llm)) == [*honest[:3], "error: asked to fail"]
+        # One that ends before is whole.
+        assert list(events(llm, 3)) == honest[:3]
+    assert list(events(llm)) == honest
+    assert files(llm.repository) == before
+
+
+def test_a_stream_stalls_until_the_fault_ends(llm) -> None:
+    honest = list(events(llm))
+    with in_effect(StalledStream(model="llm", after_responses=2), llm):
+        stalled = events(llm)
+        assert [next(stalled), next(stalled)] == honest[:2]
+        came: list[str] = []
+        reader = threading.Thread(target=lambda: came.extend(stalled))
+        reader.start()
+        # The model has long made all its tokens; other streams of it stall too.
+        other = events(llm)
+        assert [next(other), next(other)] == honest[:2]
+        time.sleep(0.3)
+        assert came == []
+    reader.join(20)
+    assert came == honest[2:]
+    assert list(other) == honest[2:]
+
+
+def test_a_stall_ends_by_itself(llm) -> None:
+    honest = list(events(llm))
+    with in_effect(StalledStream(model="llm", stall_seconds=0.5), llm):
+        began = time.monotonic()
+        assert list(events(llm)) == honest
+        assert time.monotonic() - began > 0.5
+
+
+def test_a_model_streams_garbage(llm) -> None:
+    honest = list(events(llm))
+    with in_effect(LyingModel(model="llm", lie="garbage_text"), llm):
+        found = list(events(llm))
+    assert [len(text) for text in found] == [len(text) for text in honest]
+    assert not set(found) & set(honest)
+
+
 # Refused.
 
 
@@ -213,12 +297,14 @@ def test_a_model_that_is_not_there_is_refused_with_those_that_are(site) -> None:
             fault.require(site)
 
 
-def test_a_decoupled_model_is_refused(start_triton, tmp_path) -> None:
-    shutil.copytree(STREAM, tmp_path / "m" / "stream")
-    arguments = ["--load-model=stream"]
-    triton = start_triton(tmp_path / "m", model_control="explicit", arguments=arguments)
-    with pytest.raises(FaultRefusedError, match="is decoupled"):
-        LyingModel(model="stream").require(EmbeddedSite(triton))
+def test_a_stall_of_a_model_that_answers_at_once_is_refused(site) -> None:
+    with pytest.raises(FaultRefusedError, match="in one response"):
+        StalledStream(model="double").require(site)
+
+
+def test_a_lie_of_the_quantizer_is_refused_for_a_stream(llm) -> None:
+    with pytest.raises(FaultRefusedError, match="streams"):
+        LyingModel(model="llm", lie="int8_scale").require(llm)
 
 
 def test_a_repository_that_may_not_be_written_to_is_refused(site) -> None:

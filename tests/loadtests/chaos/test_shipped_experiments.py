@@ -17,6 +17,7 @@ import pytest
 import yaml
 from fault_needs import require_for
 from parts import require
+from waiting import patience
 
 from loadtests.chaos import experiment
 from loadtests.chaos.faults import FAULTS
@@ -107,7 +108,7 @@ def run(
             ],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=patience(180),
             check=False,
         )
         journal = folder / f"{name}.json"
@@ -223,7 +224,7 @@ def test_two_minutes_of_random_faults(triton_environment, tmp_path):
         ],
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=patience(400),
         check=False,
     )
     assert "soak:" in ended.stdout, ended.stderr

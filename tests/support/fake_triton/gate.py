@@ -12,9 +12,10 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from exporter.network.held_port import LOOPBACK
 from fake_triton.behaviours import GARBAGE, Dripping, Dropped, Garbage, HalfAnswer
 from fake_triton.calls import CONNECTIONS
-from fake_triton.listener import LOOPBACK, Listener, reset_on_close
+from fake_triton.listener import Listener, reset_on_close
 
 if TYPE_CHECKING:
     import threading

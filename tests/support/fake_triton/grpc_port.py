@@ -10,6 +10,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
 
 from exporter.network.grpc_core import grpc
+from exporter.network.held_port import LOOPBACK
 from fake_triton.behaviours import Body, Status
 from fake_triton.calls import REQUEST_BYTES, Call, Document, EndedError, Ready
 from fake_triton.gate import Gate
@@ -20,7 +21,7 @@ from fake_triton.grpc_messages import (
     settings_response,
 )
 from fake_triton.inference import InferAnswer
-from fake_triton.listener import JOIN_SECONDS, LOOPBACK
+from fake_triton.listener import JOIN_SECONDS
 from fake_triton.repository import RefusedError
 
 if TYPE_CHECKING:

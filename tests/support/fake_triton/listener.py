@@ -6,13 +6,14 @@ import contextlib
 import socket
 import struct
 import threading
-import time
+import weakref
 from typing import TYPE_CHECKING, Final
+
+from exporter.network.held_port import LOOPBACK, hold_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOOPBACK: Final = "127.0.0.1"
 JOIN_SECONDS: Final = 10.0
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
@@ -43,7 +44,9 @@ class Listener:
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._listening: socket.socket | None = None
         self._accepting: threading.Thread | None = None
-        self.port = 0
+        holder = hold_port()
+        weakref.finalize(self, holder.close)
+        self.port: int = holder.getsockname()[1]
         self.open()
 
     @property
@@ -52,18 +55,8 @@ class Listener:
         return f"{LOOPBACK}:{self.port}"
 
     def open(self) -> None:
-        """Listen, on the same port as before if there was one."""
-        # A client may hold the port for its own end of a connection; it is freed soon.
-        deadline = time.monotonic() + JOIN_SECONDS
-        while True:
-            try:
-                listening = socket.create_server((LOOPBACK, self.port), backlog=128)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-        self.port = listening.getsockname()[1]
+        """Listen, always on the same port."""
+        listening = socket.create_server((LOOPBACK, self.port), backlog=128)
         self._listening = listening
         self._accepting = threading.Thread(
             target=self._accept,

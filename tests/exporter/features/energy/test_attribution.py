@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.features.energy.attribution import MICRO, BusyPower, UnusedPower, divide
+from exporter.features.energy.attribution import (
+    MICRO,
+    BusyPower,
+    Shares,
+    UnusedPower,
+    divide,
+)
 from exporter.features.energy.power_fit import NO_OTHER_LOAD, OtherLoad
 
 PATIENT = settings(deadline=None, max_examples=200)
@@ -40,56 +46,47 @@ def test_the_parts_are_never_negative_and_add_up_exactly(
     assert min(shares.idle, shares.unattributed, *shares.models.values(), 0) == 0
 
 
-def test_what_is_above_idle_goes_to_those_who_ran_by_busy_seconds_times_watts():
-    shares = divide(
-        300 * MICRO,
-        1.0,
-        {"a": 0.5 * 300, "b": 0.25 * 200},
-        busy_seconds=0.75,
-        idle_watts=100,
-        max_watts=None,
-    )
-    assert shares.idle == 100 * MICRO
-    assert shares.models == {"a": 150 * MICRO, "b": 50 * MICRO}
-
-
-def test_a_model_busy_for_a_moment_is_not_charged_for_a_whole_second_of_others():
-    shares = divide(
-        400 * MICRO,
-        1.0,
-        {"a": 1.0},
-        busy_seconds=0.01,
-        idle_watts=100,
-        max_watts=500,
-    )
-    assert shares.models == {"a": 4 * MICRO}
-    assert shares.unattributed == 296 * MICRO
+USUAL = {"busy_seconds": 1.0, "idle_watts": 100, "max_watts": None}
 
 
 @pytest.mark.parametrize(
-    ("joules", "model", "idle", "other"),
-    [(300, 125, 100, 75), (200, 100, 100, 0), (120, 80, 40, 0), (10, 10, 0, 0)],
+    ("joules", "weights", "changes", "models", "idle", "other"),
+    [
+        # Busy seconds times watts.
+        (300, {"a": 0.5 * 300, "b": 0.25 * 200}, {}, {"a": 150, "b": 50}, 100, 0),
+        (80, {"a": 1.0}, {}, {"a": 0}, 80, 0),
+        (150, {}, {}, {}, 100, 50),
+        (150, {"a": 0.0}, {}, {}, 100, 50),
+        (80, {}, {}, {}, 80, 0),
+        # No more than the device can draw while anything was busy.
+        (400, {"a": 1.0}, {"busy_seconds": 0.01, "max_watts": 500}, {"a": 4}, 100, 296),
+        (400, {"a": 1.0}, {"busy_seconds": 3.0, "max_watts": 350}, {"a": 250}, 100, 50),
+        (400, {"a": 1.0}, {"idle_watts": None, "max_watts": 300}, {"a": 300}, 0, 100),
+        (400, {"a": 1.0}, {"max_watts": 90}, {"a": 0}, 100, 300),
+        (300, {"a": 1.0}, {"idle_watts": None}, {"a": 300}, 0, 0),
+        # A part of what is idle by the model is others' in truth.
+        (300, {"a": 1.0}, {"others_watts": 30}, {"a": 200}, 70, 30),
+        (300, {"a": 1.0}, {"others_watts": 130}, {"a": 200}, 0, 100),
+        # What differs from the estimate is the models' in part.
+        (300, {"a": 100.0}, {"trusted_ratio": 0.25}, {"a": 125}, 100, 75),
+        (200, {"a": 100.0}, {"trusted_ratio": 0.25}, {"a": 100}, 100, 0),
+        (120, {"a": 100.0}, {"trusted_ratio": 0.25}, {"a": 80}, 40, 0),
+        (10, {"a": 100.0}, {"trusted_ratio": 0.25}, {"a": 10}, 0, 0),
+    ],
 )
-def test_what_differs_from_the_estimate_is_the_models_only_in_part(
-    joules, model, idle, other
+@pytest.mark.parametrize("seconds", [1.0, 4.0])
+def test_a_window_is_divided_among_models_idle_power_and_others(
+    joules, weights, changes, models, idle, other, seconds
 ):
-    shares = divide(
-        joules * MICRO,
-        1.0,
-        {"a": 100.0},
-        busy_seconds=1.0,
-        idle_watts=100,
-        max_watts=None,
-        trusted_ratio=0.25,
+    settings = USUAL | changes
+    settings["busy_seconds"] *= seconds
+    scale = int(seconds * MICRO)
+    weights = {key: weight * seconds for key, weight in weights.items()}
+    assert divide(joules * scale, seconds, weights, **settings) == Shares(
+        {key: value * scale for key, value in models.items()},
+        idle * scale,
+        other * scale,
     )
-    parts = (shares.models["a"], shares.idle, shares.unattributed)
-    assert parts == (model * MICRO, idle * MICRO, other * MICRO)
-
-
-def test_without_anybody_at_work_nothing_is_attributed():
-    shares = divide(150 * MICRO, 1.0, {}, busy_seconds=0, idle_watts=100, max_watts=500)
-    assert (shares.idle, shares.unattributed) == (100 * MICRO, 50 * MICRO)
-    assert not shares.models
 
 
 def test_idle_power_is_unknown_until_some_quiet_windows_told_it():
@@ -136,23 +133,6 @@ def test_a_difference_is_the_models_as_far_as_windows_without_them_vary_less(
     assert ratio == pytest.approx(trusted, abs=0.1)
     assert power.others_are_gone == (seen > 3 * residual)
     assert power.trusted_ratio({"a": 0.5, "never seen": 0.1}) == 1.0
-
-
-def test_watts_of_models_that_alternate_are_told_apart():
-    power = BusyPower()
-    for window in range(40):
-        key, watts = (("a", 250), ("b", 100))[window % 2]
-        power.learn(watts * 4.0, 5.0, {key: 4.0})
-    assert power.watts("a") == pytest.approx(250, rel=0.05)
-    assert power.watts("b") == pytest.approx(100, rel=0.05)
-
-
-def test_models_that_always_run_together_share_by_busy_time():
-    power = BusyPower()
-    for _ in range(40):
-        power.learn(350.0, 1.0, {"a": 0.5, "b": 0.5})
-    assert power.watts("a") == pytest.approx(power.watts("b"), rel=0.01)
-    assert power.watts("never seen") == pytest.approx(350, rel=0.01)
 
 
 def test_noise_makes_no_model_give_energy_back():

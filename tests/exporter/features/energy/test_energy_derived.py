@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from clocks import Clock
 
 from exporter import catalogue
+from exporter.features.energy import energy_ledger
 from exporter.features.energy.energy_accounts import DeviceAccount, Settled, Window
 from exporter.features.energy.energy_derived import Derived
 from exporter.features.energy.energy_meter import MICRO
@@ -199,6 +201,41 @@ def test_electricity_and_carbon_are_the_energy_times_pue():
         ("gpu",): 7_200_000,
         ("host",): 3_600_000,
         ("node",): pytest.approx(16_200_000),
+    }
+
+
+def test_boards_of_one_boundary_and_source_are_added_up_with_their_errors():
+    boards = [GPU, replace(GPU, key="GPU-2"), HOST]
+    accounts = [account_of(board, 0, {M: 100, N: 10}) for board in boards]
+    for number, account in enumerate(accounts):
+        account.totals.idle = 7 * MICRO
+        account.totals.unattributed["nothing_ran"] += (number + 1) * MICRO
+        rng = np.random.default_rng(number)
+        for busy in rng.uniform(0, 1, 60):
+            watts = 60 + 200 * busy + rng.normal(0, 5 + number)
+            account.power.learn(watts, 1.0, {M: busy}, 60.0)
+    samples = [
+        *energy_ledger._balance(accounts),
+        *energy_ledger._share_errors(accounts),
+    ]
+    gpu, host = ("gpu", "nvml"), ("host", "rapl")
+    assert shown(samples, catalogue.IDLE_ENERGY) == {gpu: 14, host: 7}
+    nobody = shown(samples, catalogue.UNATTRIBUTED_ENERGY)
+    assert {labels: joules for labels, joules in nobody.items() if joules} == {
+        (*gpu, "nothing_ran"): 3,
+        (*host, "nothing_ran"): 3,
+    }
+    assert shown(samples, catalogue.MODEL_ENERGY) == {
+        (*key, *place, "busy_time"): joules
+        for place, boards in ((gpu, 2), (host, 1))
+        for key, joules in ((M, 100 * boards), (N, 10 * boards))
+    }
+    (one, first), (two, second), (three, third) = (
+        account.power.errors()[M] for account in accounts
+    )
+    assert shown(samples, catalogue.MODEL_ENERGY_ERROR) == {
+        (*M, *gpu): pytest.approx((first + second) / (one + two)),
+        (*M, *host): pytest.approx(third / three),
     }
 
 

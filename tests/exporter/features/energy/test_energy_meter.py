@@ -39,6 +39,9 @@ def test_a_counter_counts_from_its_first_reading_on():
     assert joules_of(meter) == (500, True)
     assert meter.kind == "counter"
     assert meter.mean_watts == 200
+    meter.add(reading(3, 5e6 + 600, power_watts=5000.0))
+    assert (meter.faults, meter.mean_watts) == ({"implausible"}, None)
+    assert metered(reading(0, 5e6)).mean_watts is None
 
 
 def test_energy_until_an_instant_between_two_readings_is_its_share_of_that_time():

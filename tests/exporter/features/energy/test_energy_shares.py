@@ -111,10 +111,6 @@ def test_a_step_in_a_models_watts_is_followed_and_meanwhile_the_error_rises():
     assert seen[479] < 2 * seen[239]
 
 
-def test_models_that_always_run_together_have_no_known_error():
-    assert np.isnan(list(learnt(240, second=lambda ratio: ratio).values())).all()
-
-
 def test_without_idle_power_the_error_is_unknown():
     assert np.isnan(list(learnt(240, idle_watts=None).values())).all()
 

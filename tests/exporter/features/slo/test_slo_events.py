@@ -10,6 +10,7 @@ from exporter.config.configuration import parse
 from exporter.errors import ConfigError
 from exporter.features.slo.objectives import (
     AvailabilityObjective,
+    GoodputObjective,
     LatencyObjective,
     PresetObjective,
     SignalObjective,
@@ -116,38 +117,6 @@ def test_a_series_that_was_away_for_a_while_is_not_counted_twice() -> None:
     assert (counter.good, counter.bad) == (101, 10)
 
 
-def test_latency_splits_at_the_threshold() -> None:
-    counter = EventCounter(LATENCY)
-    counter.look([], 0)
-    counter.look([latencies(0.01, 0.05, 0.09, 0.2, 3.0)], 5)
-    assert (counter.good, counter.bad) == (3, 2)
-
-
-def test_only_the_models_of_the_objective_count() -> None:
-    counter = EventCounter(LATENCY.model_copy(update={"models": "a*"}))
-    counter.look([], 0)
-    counter.look([latencies(0.01, model="ab"), latencies(9.0, model="b")], 5)
-    assert (counter.good, counter.bad) == (1, 0)
-
-
-def test_probes_are_a_source_of_their_own() -> None:
-    counter = EventCounter(AVAILABILITY.model_copy(update={"source": "probes"}))
-    counter.look([], 0)
-    labels = ("m", "1", "grpc", "synthetic")
-    counter.look(
-        [
-            *outcomes(50, 50),
-            Sample(catalogue.PROBE_TOTAL, 7, (*labels, "ok")),
-            Sample(catalogue.PROBE_TOTAL, 2, (*labels, "timeout")),
-            Sample(catalogue.PROBE_TOTAL, 1, (*labels, "bad_output")),
-            # Slow answers are for objectives on latency.
-            Sample(catalogue.PROBE_TOTAL, 4, (*labels, "stalled")),
-        ],
-        5,
-    )
-    assert (counter.good, counter.bad) == (11, 3)
-
-
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_what_shows_nothing_of_a_model_is_no_event_of_its_probes(outcome) -> None:
     counter = EventCounter(AVAILABILITY.model_copy(update={"source": "probes"}))
@@ -164,49 +133,92 @@ def test_what_shows_nothing_of_a_model_is_no_event_of_its_probes(outcome) -> Non
     assert (counter.good, counter.bad) == (good, bad)
 
 
-def slow_probe(seconds: float) -> HistogramSample:
-    histogram = Histogram()
-    histogram.record_many([seconds])
-    labels = ("m", "1", "grpc", "synthetic")
-    return HistogramSample(catalogue.PROBE_DURATION, histogram, labels)
+GOODPUT = GoodputObjective(name="x", objective_ratio=0.9, limits="chat", models="m")
+SERVING = SignalObjective(
+    name="x",
+    objective_ratio=0.9,
+    metric="triton_model_serving",
+    models="m",
+    labels={"model": "m", "version": "1"},
+    at_least=1,
+)
 
 
-def test_slow_probes_are_bad_events_of_the_objectives_on_probes() -> None:
-    counter = EventCounter(LATENCY.model_copy(update={"source": "probes"}))
-    counter.look([], 0)
-    counter.look([latencies(0.01, 0.01), slow_probe(9.0)], 5)
-    assert (counter.good, counter.bad) == (0, 1)
+def of_probes(objective):
+    return objective.model_copy(update={"source": "probes"})
+
+
+def page(number: int) -> list:
+    """All that objectives look at, and what is like it: `number` looks long."""
+
+    def counted(spec, *labels, times=1):
+        return Sample(spec, times * number, labels)
+
+    def timed(spec, seconds, *labels):
+        histogram = latencies(*seconds * number).histogram
+        return HistogramSample(spec, histogram, labels)
+
+    probed = ("m", "1", "grpc", "synthetic")
+    return [
+        counted(catalogue.EXECUTIONS, "m", "1", times=50),
+        Sample(catalogue.MODEL_READY, 0, ("m", "1")),
+        *(
+            counted(catalogue.REQUESTS, model, "1", outcome, times=times)
+            for model in ("l", "m", "n")
+            for outcome, times in (("success", 3), ("failure", 2))
+        ),
+        *(
+            counted(catalogue.PROBE_TOTAL, *probed, outcome, times=times)
+            for outcome, times in (
+                ("cached", 60),
+                ("ok", 5),
+                ("late", 70),
+                ("timeout", 4),
+            )
+        ),
+        *(
+            counted(catalogue.REQUEST_GOODPUT, model, "1", limits, outcome, times=times)
+            for model in ("l", "m")
+            for limits, times in (("batch", 50), ("chat", 6))
+            for outcome in ("met", "missed")
+        ),
+        *(
+            timed(spec, [0.01, 0.02, 9.0], model, "1")
+            for spec in (catalogue.BATCH_SIZE, catalogue.REQUEST_DURATION)
+            for model in ("l", "m", "n")
+        ),
+        timed(catalogue.PROBE_DURATION, [9.0, 0.01, 9.0, 9.0], *probed),
+        timed(catalogue.FIRST_RESPONSE, [0.09, 0.01, 0.2], "m", "1"),
+        timed(catalogue.RESPONSE_GAP, [0.01, 0.2, 0.3, 0.4], "m", "1"),
+        Sample(catalogue.MODEL_SERVING, 0, ("l", "1")),
+        Sample(catalogue.MODEL_SERVING, 1, ("m", "1")),
+        Sample(catalogue.MODEL_SERVING, 0, ("m", "2")),
+    ]
 
 
 @pytest.mark.parametrize(
-    "objective",
+    ("objective", "good", "bad"),
     [
-        LATENCY,
-        AVAILABILITY,
-        SignalObjective(
-            name="x", objective_ratio=0.9, metric="triton_model_serving", at_least=1
-        ),
+        (LATENCY.model_copy(update={"models": "m"}), 4, 2),
+        (of_probes(LATENCY), 2, 6),
+        (LATENCY.model_copy(update={"kind": "first_response"}), 4, 2),
+        (LATENCY.model_copy(update={"kind": "response_gap"}), 2, 6),
+        (AVAILABILITY.model_copy(update={"models": "m"}), 6, 4),
+        (AVAILABILITY, 18, 12),
+        (of_probes(AVAILABILITY), 10, 8),
+        (GOODPUT, 12, 12),
+        (SERVING, 3, 0),
     ],
-    ids=lambda objective: objective.kind,
 )
-def test_other_metrics_are_no_events(objective) -> None:
-    def exposed(number: int) -> list:
-        return [
-            Sample(catalogue.EXECUTIONS, number, ("m", "1")),
-            Sample(catalogue.MODEL_READY, 0, ("m", "1")),
-            Sample(
-                catalogue.PROBE_TOTAL, number, ("m", "1", "grpc", "synthetic", "ok")
-            ),
-            slow_probe(9.0),
-            HistogramSample(
-                catalogue.BATCH_SIZE, latencies(*[9.0] * number).histogram, ("m", "1")
-            ),
-        ]
-
-    counter = EventCounter(objective)
-    for now in range(3):
-        counter.look(exposed(now + 1), now)
-    assert (counter.good, counter.bad) == (0, 0)
+def test_an_objective_counts_its_own_events_wherever_they_stand(
+    objective, good, bad
+) -> None:
+    for turned in range(len(page(1))):
+        counter = EventCounter(objective)
+        for now in range(3):
+            exposed = page(now + 1)
+            counter.look([*exposed[turned:], *exposed[:turned]], now)
+        assert (counter.good, counter.bad) == (good, bad)
 
 
 def test_a_signal_is_judged_where_model_and_labels_fit() -> None:
@@ -258,8 +270,10 @@ def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
     counter = EventCounter(objective)
     looks = ((0, 0), (1, 20), (2, 25), (3, 2), (4, 30), (8, 70), (8, 99), (12, 150))
     for now, value in looks:
-        counter.look([Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
-    assert (counter.good, counter.bad) == (4, 1)
+        late = [Sample(catalogue.INFERENCES, 40 * now, ("n", "1"))] * (now > 3)
+        counter.look([*late, Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
+    # Of the one that came later, the first total is no rate either.
+    assert (counter.good, counter.bad) == (4 + 2, 1)
 
 
 def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:

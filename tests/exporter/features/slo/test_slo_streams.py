@@ -1,4 +1,4 @@
-"""Objectives on streamed answers: first responses, gaps, goodput."""
+"""Settings of objectives on streamed answers: first responses, gaps, goodput."""
 
 from __future__ import annotations
 
@@ -10,56 +10,36 @@ from exporter.errors import ConfigError
 from exporter.features.slo.objectives import LatencyObjective, PresetObjective
 from exporter.features.slo.slo_events import EventCounter
 from exporter.histograms.histogram import Histogram
-from exporter.samples import HistogramSample, Sample
+from exporter.samples import HistogramSample
 
 
 @pytest.mark.parametrize(
-    ("kind", "spec"),
+    ("kind", "source", "spec"),
     [
-        ("first_response", catalogue.FIRST_RESPONSE),
-        ("response_gap", catalogue.RESPONSE_GAP),
+        ("first_response", "requests", catalogue.FIRST_RESPONSE),
+        ("response_gap", "requests", catalogue.RESPONSE_GAP),
+        ("first_response", "probes", catalogue.PROBE_FIRST_RESPONSE),
+        ("response_gap", "probes", catalogue.PROBE_RESPONSE_GAP),
     ],
 )
-def test_objectives_on_streams_count_first_responses_or_gaps(kind, spec) -> None:
+def test_objectives_on_streams_count_first_responses_or_gaps(
+    kind, source, spec
+) -> None:
     def exposed(*seconds: float) -> list[HistogramSample]:
         histogram = Histogram()
         histogram.record_many(seconds)
         return [
-            HistogramSample(catalogue.REQUEST_DURATION, histogram, ("llm", "1")),
-            HistogramSample(spec, histogram, ("llm", "1")),
+            HistogramSample(other, histogram, ("llm", "1", "http", "synthetic"))
+            for other in (catalogue.REQUEST_DURATION, catalogue.PROBE_DURATION, spec)
         ]
 
     (objective,) = configured(
-        f"kind: {kind}, objective_ratio: 0.9, threshold_seconds: 0.1"
+        f"kind: {kind}, objective_ratio: 0.9, threshold_seconds: 0.1, source: {source}"
     )
     counter = EventCounter(objective)
     counter.look([], 0)
     counter.look(exposed(0.05, 0.09, 0.2), 5)
     assert (counter.good, counter.bad) == (2, 1)
-
-
-def test_an_objective_on_goodput_counts_the_requests_that_met_its_limits() -> None:
-    def exposed(met: float, missed: float) -> list[Sample]:
-        return [
-            Sample(catalogue.REQUEST_GOODPUT, value, (model, "1", limits, outcome))
-            for model, limits, times in (
-                ("llm", "chat", 1),
-                ("m", "chat", 7),
-                ("llm", "x", 9),
-            )
-            for outcome, value in (("met", times * met), ("missed", times * missed))
-        ]
-
-    (objective,) = parse(
-        b"collectors: [{kind: traces, limits: {chat: {total_seconds: 1}}}]\n"
-        b"slos: [{name: s, kind: goodput, limits: chat, models: l*, objective_ratio: 0.9}]",
-        "f.yaml",
-        {},
-    ).slos
-    counter = EventCounter(objective)
-    counter.look(exposed(3, 1), 0)
-    counter.look(exposed(8, 3), 5)
-    assert (counter.good, counter.bad) == (5, 2)
 
 
 @pytest.mark.parametrize(
@@ -77,20 +57,6 @@ def test_goodput_under_limits_that_are_not_there_is_refused(collectors, has) -> 
 
 def configured(slo: str):
     return parse(f"slos: [{{name: s, {slo}}}]".encode(), "f.yaml", {}).slos
-
-
-@pytest.mark.parametrize(
-    "slo",
-    [
-        "kind: first_response, objective_ratio: 0.9, threshold_seconds: 0.1",
-        "kind: response_gap, objective_ratio: 0.9, threshold_seconds: 0.1",
-        "kind: preset, preset: chat",
-    ],
-)
-def test_streams_are_judged_of_production_alone(slo) -> None:
-    assert configured(slo)
-    with pytest.raises(ConfigError, match=r"found .*source probes"):
-        configured(f"{slo}, source: probes")
 
 
 @pytest.mark.parametrize(

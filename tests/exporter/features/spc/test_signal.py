@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from exporter.features.spc import signal_baseline
 from exporter.features.spc.control_charts import (
     MOST_WIDENING,
     Cusum,
@@ -68,6 +70,46 @@ class TestLearning:
         assert found.assumption == "constant"
         assert found.sigma > 0
         assert learn([0.971] * 50, least_sigma=0.01).sigma == 0.01
+
+    def test_errors_and_doubts_come_as_often_as_they_are_said_to(self) -> None:
+        rng = np.random.default_rng(6)
+        found = [learn(values) for values in rng.normal(5.0, 3.0, (400, 300)).tolist()]
+        # Mean and spread are within their bounds in nine of ten, and not in all.
+        shifts = [abs(one.mean - 5.0) / 3.0 <= one.shift_error for one in found]
+        spreads = [3.0 / one.sigma <= one.spread_error for one in found]
+        assert 0.86 < np.mean(shifts) < 0.97
+        assert 0.86 < np.mean(spreads) < 0.98
+        # Correlation of neighbours beyond two deviations, Ljung and Box at 1 %.
+        independent = [one.correlation == 0 for one in found]
+        assert 0.92 < np.mean(independent) < 0.985
+        assert 0.001 < np.mean([one.assumption == "doubtful" for one in found]) < 0.03
+        assert 0.96 < np.mean([one.normal for one in found]) < 0.999
+
+    def test_skewness_and_tails_are_judged_as_scipy_judges_them(self) -> None:
+        rng = np.random.default_rng(4)
+        for series in (
+            rng.normal(size=80),
+            rng.exponential(size=40),
+            rng.uniform(size=60),
+        ):
+            wanted = stats.jarque_bera(series).pvalue
+            assert signal_baseline._tails(series) == pytest.approx(wanted)
+
+    def test_a_sample_is_standardised_by_what_the_one_before_does_not_explain(
+        self,
+    ) -> None:
+        baseline = Baseline(10.0, 2.0, 0.6)
+        assert baseline.standardised(13.0, None) == 1.5
+        # Of 2 above the mean 1.2 are expected again; 0.8 times the deviation is left.
+        assert baseline.standardised(13.0, 12.0) == pytest.approx(1.8 / 1.6)
+        assert baseline.standardised(7.0, 8.0) == pytest.approx(-1.8 / 1.6)
+        assert baseline.standardised(1e9, None) == 20.0
+        assert baseline.standardised(-1e9, 10.0) == -20.0
+
+    def test_a_baseline_of_two_days_shows_a_daily_wave_and_no_shorter_one(self) -> None:
+        values, two_days = noise(600), 2 * 86_400.0
+        assert learn(values, seconds=two_days).refused == "none"
+        assert learn(values, seconds=two_days - 1).refused == "short_time"
 
     @pytest.mark.parametrize("values", [[1.0] * 5, [math.nan] * 30])
     def test_too_little_is_refused(self, values) -> None:
@@ -281,6 +323,32 @@ class TestState:
         signal = Signal(plan())
         with pytest.raises(ValueError, match="invalid state of a signal"):
             signal.restore(broken)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"shift_error": -0.02},
+            {"spread_error": 0.98},
+            {"sigma": 0.0},
+            {"sigma": -1.0},
+            {"correlation": 1.0},
+            {"mean": math.inf},
+            {"samples": -1},
+            {"assumption": "hope"},
+            {"refused": "no"},
+        ],
+        ids=str,
+    )
+    def test_a_baseline_that_cannot_be_is_refused_and_nothing_is_taken_up(
+        self, change
+    ) -> None:
+        first, second = (Signal(plan(learn_samples=30)) for _ in range(2))
+        fed(first, noise(30))
+        state = first.to_state()
+        state["baseline"] |= change
+        with pytest.raises(ValueError, match="no state of a signal"):
+            second.restore(state)
+        assert second.to_state() == Signal(plan(learn_samples=30)).to_state()
 
     def test_a_memory_of_another_size_is_refused(self) -> None:
         signal = Signal(plan())

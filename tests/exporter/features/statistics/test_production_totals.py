@@ -23,7 +23,9 @@ from simulated_triton import (
     truth_of,
 )
 
-from exporter.features.statistics.production_counts import PHASES
+from exporter.access.own_traffic import Booking, OwnCounts
+from exporter.features.statistics.production_counts import PHASES, Production, Totals
+from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 ONE_EXECUTION_BESIDE_OWN_BATCHES_THAT_ARE_BOOKED_LATE = (
     [*(Own(1, 1, 1) for _ in range(6)), Own(10, 45, 51, 4), Own(20, 55, 61, 4)],
@@ -98,6 +100,45 @@ def test_without_own_traffic_everything_is_production_at_once_times_included(cli
     assert totals.queue_ns == counted.queue.ns
     assert totals.compute_ns == {p: getattr(counted, p).ns for p in PHASES}
     assert totals.busy_ns == len(PHASES) * PHASE_NS * counted.execution_count
+
+
+def test_times_are_shared_as_requests_and_busy_time_as_executions_are():
+    def read(times):
+        phases = [Duration(10 * times, part * times) for part in (100, 300, 50)]
+        alike = {name: Duration(10 * times, 70 * times) for name in PHASES}
+        return ModelStatistics(
+            *("m", "1", 10 * times, 10 * times),
+            success=Duration(10 * times, 1000 * times),
+            queue=Duration(10 * times, 200 * times),
+            batches=(BatchStatistics(1, *phases),),
+            **alike,
+        )
+
+    production = Production(OwnCounts())
+    own = OwnCounts(ok=4, done=Booking(4, 4, {1: 4}))
+    production.advance(read(0), read(1), own)
+    expected = Totals(
+        *(6, 0, 6, 6),
+        busy_ns=270,
+        queue_ns=120,
+        request_ns=600,
+        compute_ns=dict.fromkeys(PHASES, 42),
+        batches={1: 6},
+    )
+    assert production.totals == expected
+    assert production.all_busy_ns == 450
+    production.advance(read(1), read(1), own)
+    assert production.totals == expected
+    # Nothing of ours since: all of it is production's.
+    production.advance(read(1), read(2), own)
+    assert production.totals == Totals(
+        *(16, 0, 16, 16),
+        busy_ns=720,
+        queue_ns=320,
+        request_ns=1600,
+        compute_ns=dict.fromkeys(PHASES, 112),
+        batches={1: 16},
+    )
 
 
 @PATIENT

@@ -22,7 +22,7 @@ from grpc_tap_clients import STREAM, message
 from running_taps import PATIENT_SECONDS
 from waiting import patience
 
-from exporter.network.admission import CONNECTIONS, Admission, CrowdedError, Held
+from exporter.network.admission import CONNECTIONS
 from exporter.taps import tap_relay
 
 
@@ -107,23 +107,6 @@ def test_who_is_turned_away_is_counted_and_told_why(serve_grpc):
     assert ended.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "its address has most calls" in ended.details()
     release.set()
-
-
-def test_messages_of_one_address_leave_room_for_those_of_another():
-    entrance = Admission().grpc
-    of_another = Held(entrance, "192.0.2.2")
-    of_one = [Held(entrance, "192.0.2.1") for _ in range(16)]
-    for held in of_one[:-1]:
-        held.add(1 << 20)
-    with pytest.raises(CrowdedError, match="of this address"):
-        of_one[-1].add(1 << 20)
-    of_another.add(1 << 20)
-    assert entrance.refused == {"bytes": 1}
-    for held in (*of_one, of_another):
-        held.let_go()
-    assert not entrance.held
-    for _ in range(24):
-        of_another.add(1 << 20)  # one message may be of any size
 
 
 @pytest.mark.parametrize(

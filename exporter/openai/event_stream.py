@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Final
 
 MAX_EVENT_BYTES: Final = 16 << 20
-"""Limit of one event, and of the part of one that has come."""
+"""Limit of one event, and of the part of one that has come, unless given."""
 _DATA: Final = b"data: "
 
 
 class EventStream:
     """Splits a stream of bytes, which may break anywhere, into the data of its events."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_event_bytes: int | None = None) -> None:
+        self._most = MAX_EVENT_BYTES if max_event_bytes is None else max_event_bytes
         self._rest = bytearray()
         """The line that has not ended."""
         self._scanned = 0
@@ -29,10 +30,10 @@ class EventStream:
         """Return the data of the events that end in this content, in order.
 
         Raises:
-            ValueError: one is larger than `MAX_EVENT_BYTES`.
+            ValueError: one is larger than `max_event_bytes`.
         """
         rest = self._rest
-        if not (rest or self._data) and _is_one_event(content):
+        if not (rest or self._data) and _is_one_event(content, self._most):
             return [content[len(_DATA) : -2]]
         events: list[bytes] = []
         rest += content
@@ -46,11 +47,11 @@ class EventStream:
         del rest[:start]
         self._scanned = len(rest)
         self.held_bytes = len(rest) + sum(map(len, self._data))
-        if self.held_bytes > MAX_EVENT_BYTES:
+        if self.held_bytes > self._most:
             rest.clear()
             self._data.clear()
             self._scanned = self.held_bytes = 0
-            raise ValueError(f"an event is larger than {MAX_EVENT_BYTES} B")
+            raise ValueError(f"an event is larger than {self._most} B")
         return events
 
     def _read(self, line: bytes, events: list[bytes]) -> None:
@@ -63,12 +64,12 @@ class EventStream:
         # Comments, which keep connections open, and other fields carry no content.
 
 
-def _is_one_event(content: bytes) -> bool:
+def _is_one_event(content: bytes, most: int) -> bool:
     """Return whether it is a whole event of one line: mostly it is, and need not be kept."""
     return (
         content.startswith(_DATA)
         and content.endswith(b"\n\n")
         and content.find(b"\n") == len(content) - 2
         and content[-3:-2] != b"\r"
-        and len(content) <= MAX_EVENT_BYTES
+        and len(content) <= most
     )

@@ -1,0 +1,138 @@
+"""The tensors of requests, in the shape in which a drift window counts them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from drift.embeddings import VectorSketch
+from drift.errors import DriftError
+from drift.text_features import SUFFIX, text_numbers, text_source
+from exporter.features.drift.drift_tensors import (
+    CONFIDENCE,
+    MOMENTS,
+    SKETCH,
+    scored,
+    sketched,
+)
+from exporter.numerics.answer_distribution import looked_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from drift.features import Schema
+    from exporter.features.drift.drift_tensors import Declared
+
+    Tensors = Mapping[str, NDArray[np.generic[Any]]]
+
+
+class Rows:
+    """Brings the tensors of a request into the shape a window counts.
+
+    Nothing in a request makes it raise: what does not fit is handed on as it is, for
+    the window to count as a violation.
+    """
+
+    def __init__(self, schema: Schema, tensors: Mapping[str, Declared]) -> None:
+        self._watched = {tensor.name for tensor in schema.tensors}
+        self._whole = {t.name: t.row_shape for t in tensors.values() if t.whole}
+        self._datatypes = {
+            tensor.name: np.dtype(_NUMPY[tensor.datatype])
+            for tensor in schema.tensors
+            if tensor.name in tensors
+            and tensor.datatype in _NUMPY
+            and tensors[tensor.name].datatype != tensor.datatype
+        }
+        self._sketches = {
+            source.name: VectorSketch(
+                source.name, source.width, projections=tensor.width - MOMENTS
+            )
+            for tensor in schema.tensors
+            if tensor.name not in tensors
+            and (source := sketched(tensor, tensors)) is not None
+        }
+        self._shapes = {name: tensors[name].row_shape for name in self._sketches}
+        self._confidences = {
+            source.name
+            for tensor in schema.tensors
+            if tensor.name not in tensors
+            and (source := scored(tensor, tensors)) is not None
+        }
+        self._texts = {text_source(tensor) for tensor in schema.tensors}
+        self._texts &= tensors.keys()
+        self._ignored = tensors.keys() - self._watched - self._sketches.keys()
+        self._as_they_are = not (
+            self._whole
+            or self._datatypes
+            or self._sketches
+            or self._confidences
+            or self._texts
+        )
+
+    def of(self, request: Tensors) -> Tensors:
+        """Tensors by the schema's names, each (rows, *row_shape)."""
+        if self._as_they_are:
+            if request.keys() <= self._watched:
+                return request
+            return {k: v for k, v in request.items() if k not in self._ignored}
+        found: dict[str, NDArray[np.generic[Any]]] = {}
+        for name, tensor in request.items():
+            rows = tensor
+            if name in self._whole and tensor.shape == self._whole[name]:
+                rows = tensor[None]
+            if name in self._confidences:
+                found[name + CONFIDENCE] = _confidence(rows)
+            if name in self._texts:
+                found[name + SUFFIX] = _text(rows)
+            if name in self._ignored:
+                continue
+            if name in self._sketches:
+                found[name + SKETCH] = self._sketch(name, rows)
+            else:
+                found[name] = self._converted(name, rows)
+        return found
+
+    def _converted(
+        self, name: str, rows: NDArray[np.generic[Any]]
+    ) -> NDArray[np.generic[Any]]:
+        wanted = self._datatypes.get(name)
+        if wanted is None or rows.dtype.kind != "f":
+            return rows
+        with np.errstate(over="ignore"):
+            return rows.astype(wanted)
+
+    def _sketch(
+        self, name: str, rows: NDArray[np.generic[Any]]
+    ) -> NDArray[np.generic[Any]]:
+        fits = rows.ndim > 0 and rows.shape[1:] == self._shapes[name]
+        if not fits or rows.dtype.kind not in "fiub":
+            return rows
+        vectors = rows.reshape(rows.shape[0], -1)
+        try:
+            return self._sketches[name].apply(vectors)  # type: ignore[arg-type]
+        except DriftError:
+            return rows
+
+
+def _text(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
+    """The numbers of each row's text; rows of anything else as they are."""
+    if rows.dtype.kind not in "OSU" or not rows.ndim or rows.size != rows.shape[0]:
+        return rows
+    return text_numbers(rows)
+
+
+def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
+    """The largest probability of each row, NaN where there are no probabilities."""
+    if not rows.ndim or not rows.size:
+        return np.full(rows.shape[:1], np.nan, np.float32)
+    # As the estimated accuracy takes it, so that both speak of one thing.
+    confidence = looked_at(rows).confidence
+    if confidence is None:
+        return np.full(rows.shape[0], np.nan, np.float32)
+    return confidence.astype(np.float32)
+
+
+_NUMPY: Final = {"FP16": "f2", "BF16": "f4", "FP32": "f4", "FP64": "f8"}

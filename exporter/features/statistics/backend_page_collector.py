@@ -1,0 +1,116 @@
+"""The metrics page of an OpenAI-compatible server: what its backend reports, and tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from exporter import errors
+from exporter.access.collector_base import Access, CollectorSettings
+from exporter.access.own_tokens import OwnTokens
+from exporter.access.own_traffic import NOTHING, OwnCounts
+from exporter.features.statistics.backend_metrics import BackendMetrics
+from exporter.features.statistics.server_page import page_of
+from exporter.features.statistics.token_counts import (
+    TokenCounts,
+    TokenEstimate,
+    TokenRead,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from exporter.access.inventory import ModelKey
+    from exporter.samples import AnySample
+
+
+class BackendPageSettings(CollectorSettings):
+    """What the server's own metrics page reports, with `target.kind: openai`."""
+
+    kind: Literal["backend_page"] = "backend_page"
+    timeout_seconds: float = Field(default=2.0, gt=0, le=60)
+    """Longest wait for the page."""
+
+    def build(self, access: Access) -> BackendPageCollector:
+        """The collector."""
+        return BackendPageCollector(self, access)
+
+
+class BackendPageCollector:
+    """Exposes the page's metrics of known models, and production's tokens."""
+
+    def __init__(self, settings: BackendPageSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._backends = BackendMetrics()
+        self._tokens: dict[ModelKey, TokenCounts] = {}
+        self._gone = OwnCounts()
+        """Our own requests to models that are no longer listed."""
+        self._started = False
+        """True once the page was read with models known: later ones are new."""
+
+    def collect(self) -> Sequence[AnySample]:
+        """Read the page once; without one there are no samples.
+
+        Raises:
+            TritonError: the server did not answer.
+        """
+        client = self._access.metrics
+        if client is None:
+            return ()
+        models = self._access.board.current.models
+        self._forget_own(models)
+        before = self._access.own.snapshot()
+        try:
+            body = client.get(
+                "/metrics", timeout_seconds=self._settings.timeout_seconds
+            )
+        except errors.UnavailableError:
+            for key, counts in self._tokens.items():
+                counts.server_gone(self._ours(before, key))
+            raise
+        page = page_of(body)
+        # The ledger is read again after the page, as with the statistics.
+        after = self._access.own.snapshot()
+        for key in models:
+            if key not in self._tokens and page.backend.get(key):
+                self._tokens[key] = TokenCounts(is_new=self._started)
+        self._started = self._started or bool(models)
+        samples = list(self._backends.samples(page, models))
+        for key, counts in list(self._tokens.items()):
+            if key not in models and key not in page.backend:
+                del self._tokens[key]
+                continue
+            ours = self._ours(before, key), self._ours(after, key)
+            fields = page.backend.get(key, {})
+            counts.advance(TokenRead(0, *ours, fields, None, TokenEstimate()))
+            samples += counts.samples(key)
+        return samples
+
+    def _forget_own(self, models: Collection[ModelKey]) -> None:
+        for key in self._access.own.snapshot().keys() - models:
+            counts = self._access.own.counts(key)
+            if self._access.own.forget(key):
+                self._gone = _sum((self._gone, counts))
+
+    def _ours(self, ledger: Mapping[ModelKey, OwnCounts], key: ModelKey) -> OwnCounts:
+        """Return our own requests whose tokens a model's counters include.
+
+        vLLM counts those to its adapters and aliases under the one name on its page.
+        """
+        if len(self._tokens) > 1:
+            return ledger.get(key, OwnCounts())
+        return _sum((self._gone, *ledger.values()))
+
+
+def _sum(counts: Iterable[OwnCounts]) -> OwnCounts:
+    """Return what token counts use of several ledgers."""
+    found = tuple(counts)
+    return OwnCounts(
+        ok=sum(c.ok for c in found),
+        failed=sum(c.failed for c in found),
+        in_flight=sum((c.in_flight for c in found), NOTHING),
+        input_tokens=sum((c.input_tokens for c in found), OwnTokens()),
+        output_tokens=sum((c.output_tokens for c in found), OwnTokens()),
+    )

@@ -1,0 +1,1 @@
+"""How to talk to an OpenAI-compatible server: requests, streamed answers, a client."""

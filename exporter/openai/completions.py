@@ -1,0 +1,138 @@
+"""Requests to OpenAI's endpoints for completions, and the chunks of their streamed answers.
+
+A response is a chunk with content. Those without are none: the role that a chat begins
+with, the reason for its end, its count of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Api = Literal["chat", "completions"]
+MODELS: Final = "/v1/models"
+PATHS: Final[Mapping[Api, str]] = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+}
+DONE: Final = b"[DONE]"
+EVENTS: Final = "text/event-stream"
+_OTHER_CONTENT: Final = ("reasoning_content", "reasoning", "refusal", "tool_calls")
+_MOST_TOKENS: Final = 1 << 40
+_decode: Final = json.JSONDecoder().decode
+
+
+def request_body(
+    api: Api,
+    model: str,
+    prompt: str,
+    max_tokens: int,
+    parameters: Mapping[str, object],
+) -> bytes:
+    """Return the body of a request for one streamed answer with its usage."""
+    asked: dict[str, object] = (
+        {"messages": [{"role": "user", "content": prompt}]}
+        if api == "chat"
+        else {"prompt": prompt}
+    )
+    document = {
+        "model": model,
+        **asked,
+        "max_tokens": max_tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **parameters,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+class Chunk(NamedTuple):
+    """The meaning of one event of a streamed answer."""
+
+    is_content: bool = False
+    text: str = ""
+    """Text of the answer itself; reasoning, refusals and calls of tools have none."""
+    input_tokens: int | None = None
+    """Tokens of the prompt; None where it does not report them."""
+    output_tokens: int | None = None
+    """Output tokens of the answer so far; None where it does not report them."""
+    error: str | None = None
+    ends: bool = False
+
+
+def read_chunk(data: bytes) -> Chunk:
+    """Return the meaning of an event's data.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if data == DONE:
+        return Chunk(ends=True)
+    document = json_object(data)
+    error = error_of(document)
+    if error is not None:
+        return Chunk(error=error)
+    choices = document.get("choices") or ()
+    if not isinstance(choices, list | tuple):
+        raise ValueError("its choices are no list")  # noqa: TRY004 - of the server
+    usage = document.get("usage")
+    if not isinstance(usage, dict):
+        usage = {}
+    return Chunk(
+        any(_has_content(choice) for choice in choices),
+        "".join(map(_text, choices)),
+        _count(usage.get("prompt_tokens")),
+        _count(usage.get("completion_tokens")),
+    )
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object of an answer.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        document = _decode(data.decode())
+    except RecursionError:
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - of the server
+    return document
+
+
+def error_of(document: Mapping[str, Any]) -> str | None:
+    """Return the error that a document reports, in either form; None without one."""
+    error = document.get("error")
+    if error is None:
+        if document.get("object") != "error":
+            return None
+        error = document
+    told = error.get("message") if isinstance(error, dict) else error
+    return told if isinstance(told, str) and told else f"error {told!r}"
+
+
+def _has_content(choice: object) -> bool:
+    if not isinstance(choice, dict):
+        return False
+    if choice.get("text"):
+        return True
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return False
+    return bool(delta.get("content")) or any(map(delta.get, _OTHER_CONTENT))
+
+
+def _text(choice: object) -> str:
+    if not isinstance(choice, dict):
+        return ""
+    delta = choice.get("delta")
+    text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
+    return text if isinstance(text, str) else ""
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None

@@ -1,0 +1,117 @@
+"""Free text of mirrored requests, watched by numbers; the text itself is nowhere."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+CANARY = "canary4711"
+
+
+@pytest.fixture
+def entry(bench, spec_of):
+    inputs = {"text_input": ("BYTES", (1,)), "temperature": ("FP32", (1,))}
+    bench.models(spec_of(inputs=inputs, max_batch_size=0))
+    return {
+        "learn": {"rows": 1000, "seconds": 1},
+        "window": {"rows": 100, "seconds": 10},
+        "text": ["text_input"],
+    }
+
+
+def ask(bench, number, *, words=10, start="why"):
+    """One request of one prompt each, as a model without batches takes it."""
+    for _ in range(number):
+        length = bench.rng.integers(words // 2, words)
+        text = " ".join(
+            [start, CANARY, *map(str, bench.rng.integers(1 << 30, size=length))]
+        )
+        bench.send(
+            {
+                "text_input": np.array([text.encode()], object),
+                "temperature": bench.rng.random(1, np.float32),
+            }
+        )
+
+
+def watching(bench, entry):
+    bench.watch(entry)
+    ask(bench, 1000)
+    bench.collect(after=5)
+    assert bench.state() == "watching"
+
+
+def alarm(bench, name):
+    return bench.value("triton_feature_drift_alarm", "m", f"text_input.{name}")
+
+
+def test_prompts_that_become_longer_alarm_and_the_same_ones_do_not(bench, entry):
+    watching(bench, entry)
+    for _ in range(4):
+        ask(bench, 200)
+        bench.collect(after=10)
+        assert alarm(bench, "words") == 0
+    assert bench.all("triton_schema_violations_total") == []
+    for _ in range(3):
+        ask(bench, 200, words=16)
+        bench.collect(after=10)
+    assert alarm(bench, "words") == 1
+    assert bench.value("triton_feature_drift_alarm", "m", "temperature") == 0
+
+
+def test_a_rise_of_refusals_alarms(bench, entry):
+    watching(bench, entry)
+    for _ in range(3):
+        ask(bench, 200, start="I'm sorry, I can't")
+        bench.collect(after=10)
+    assert alarm(bench, "refusal") == 1
+
+
+def test_no_text_is_kept_or_shown(bench, entry, tmp_path):
+    watching(bench, {**entry, "state": tmp_path / "state", "export_bins": ["*"]})
+    ask(bench, 200)
+    bench.collect(after=10)
+    bench.collector.close()
+    kept = [f for f in (tmp_path / "state").rglob("*") if f.is_file()]
+    assert kept
+    assert not [f for f in kept if CANARY.encode() in f.read_bytes()]
+    assert CANARY not in json.dumps(bench.document(), default=str)
+    assert CANARY not in repr(bench.samples)
+
+
+def test_a_reference_of_texts_survives_a_restart(bench, entry, tmp_path):
+    stateful = {**entry, "state": tmp_path / "state"}
+    watching(bench, stateful)
+    bench.collector.close()
+    bench.watch(stateful)
+    assert bench.state() == "watching"
+    ask(bench, 200)
+    bench.collect(after=10)
+    assert alarm(bench, "words") == 0
+
+
+def test_numbers_in_the_place_of_a_text_are_a_violation(bench, entry):
+    watching(bench, entry)
+    number = np.zeros(1, np.float32)
+    bench.window({"text_input": number, "temperature": number})
+    assert bench.all("triton_schema_violations_total")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "found"),
+    [
+        ({"x": ("BYTES", (1,))}, "tensor 'text_input' is absent: the model has x"),
+        ({"text_input": ("FP32", (1,))}, "tensor 'text_input' is FP32; text is BYTES"),
+        ({"text_input": ("BYTES", (2,))}, "tensor 'text_input' has 2 texts in a row"),
+    ],
+)
+def test_what_is_no_text_is_refused_with_the_reason(
+    bench, entry, spec_of, inputs, found
+):
+    bench.models(spec_of(inputs=inputs, max_batch_size=0))
+    bench.watch(entry)
+    assert bench.state() == "refused"
+    (problem,) = bench.document()["problems"]
+    assert problem.startswith(found)
