@@ -146,8 +146,9 @@ def _unlabelled() -> list[Any]:
         ),
         rows(
             "Conditions of the estimate",
-            "no: do not rely on the estimate. Where all hold a changed relation of inputs to"
-            " truth still goes unseen. no_drift is missing where nobody watches the inputs.",
+            "no: do not rely on the estimate. Even if all conditions hold, concept "
+            "drift is not detected. no_drift is absent if inputs are not watched for "
+            "drift.",
             "none",
             latest(
                 "min",

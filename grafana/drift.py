@@ -27,9 +27,9 @@ def build() -> Any:
     return framed(
         "drift",
         "Drift and data quality",
-        "What models are asked and answer beside their references: alarms with a"
-        " guaranteed false-alarm rate, effect sizes beside what chance gives, data"
-        " quality, and when to retrain.",
+        "Inputs and outputs of models compared with their references: alarms with a "
+        "guaranteed false-alarm rate, effect sizes and their values by chance, data "
+        "quality, and when to retrain.",
         ("Alarms", _alarms()),
         ("Magnitude", _scores()),
         ("Live data and reference", _distributions()),

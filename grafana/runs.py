@@ -77,15 +77,15 @@ def _meanwhile() -> list[Any]:
         ),
         series(
             "Requests by outcome",
-            "A second, over all chosen models.",
+            "Requests per second, over all selected models.",
             "reqps",
             rate("triton_requests_total<v>", "outcome"),
             stacked=True,
         ),
         series(
             "Probes by outcome",
-            "Whether a tensor still goes through during the run; outcomes that do not occur are"
-            " left out.",
+            "Shows whether models still answer inference requests during the run; "
+            "outcomes that do not occur are left out.",
             "cps",
             only_above_zero(rate("triton_probe_total<v>", "outcome")),
             stacked=True,
