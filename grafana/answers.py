@@ -26,9 +26,9 @@ def build() -> Any:
     return framed(
         "answers",
         "Silent failures and comparisons",
-        "A model can be fast, ready and wrong. Golden questions whose answers are known,"
-        " control charts over what it says, accuracy estimated without labels, and"
-        " champion against challenger.",
+        "A model can be fast and ready and still return wrong answers. Golden probes "
+        "with known answers, control charts, accuracy estimated without labels, and "
+        "comparisons of champion and challenger.",
         ("Golden data", _golden()),
         ("Without labels", _unlabelled()),
         ("Process control", _control()),
@@ -104,8 +104,8 @@ def _golden() -> list[Any]:
         ),
         rows(
             "Golden sets",
-            "Whether each file could be read and fits its model; where it does not,"
-            " the log names file, row and field.",
+            "Whether each file could be read and fits its model. If not, the log has "
+            "the file, row and field.",
             "none",
             latest(
                 "min",
@@ -131,8 +131,8 @@ def _unlabelled() -> list[Any]:
     return [
         series(
             "Estimated accuracy with its 95 % interval",
-            "From the model's own calibrated confidence. It does not see a changed"
-            " relation of inputs to truth (concept drift): a golden set does.",
+            "From the model's own calibrated confidence. It does not detect concept "
+            "drift (a changed relation of inputs to labels); a golden set does.",
             "percentunit",
             Query("triton_estimated_accuracy_ratio<v>", "{{instance}} {{model}}"),
             *bounds(
@@ -146,8 +146,9 @@ def _unlabelled() -> list[Any]:
         ),
         rows(
             "Conditions of the estimate",
-            "no: do not rely on the estimate. Where all hold a changed relation of inputs to"
-            " truth still goes unseen. no_drift is missing where nobody watches the inputs.",
+            "no: do not rely on the estimate. Even if all conditions hold, concept "
+            "drift is not detected. no_drift is absent if inputs are not watched for "
+            "drift.",
             "none",
             latest(
                 "min",
@@ -161,7 +162,7 @@ def _unlabelled() -> list[Any]:
         ),
         series(
             "Predicted classes",
-            "Share of the latest production answers that name each class.",
+            "Share of the latest production answers that predict each class.",
             "percentunit",
             latest(
                 "avg",
@@ -184,8 +185,8 @@ def _control() -> list[Any]:
         ),
         rows(
             "Watched signals",
-            "Limits come from the wanted in-control run length. Where neighbouring samples"
-            " are correlated the charts run on residuals.",
+            "Limits follow from the configured in-control run length. If consecutive "
+            "samples are correlated, the charts use residuals.",
             "none",
             *columns(
                 "max",
@@ -208,8 +209,8 @@ def _comparisons() -> list[Any]:
     return [
         series(
             "Effect with its interval",
-            "Of the challenger, in the metric's own unit; the interval holds however often"
-            " it is looked at.",
+            "Effect of the challenger, in the unit of the metric. The interval is "
+            "valid at every evaluation.",
             "none",
             Query(
                 'triton_comparison_effect<s,bound="estimate">',
@@ -226,8 +227,8 @@ def _comparisons() -> list[Any]:
         ),
         series(
             "Compared pairs",
-            "Inputs a second that both were asked, by outcome; only pairs of which"
-            " both answered are evidence.",
+            "Pairs of requests per second, by outcome. Only pairs that both models "
+            "answered count as evidence.",
             "cps",
             rate("triton_comparison_pairs_total<s>", "comparison, outcome"),
             stacked=True,
@@ -235,15 +236,16 @@ def _comparisons() -> list[Any]:
         ),
         series(
             "Effective pairs",
-            "How many independent pairs each interval is worth; 0 where the pairs are"
-            " correlated for longer than can be measured, or stalls dominate them.",
+            "Number of independent pairs that would give the same interval. 0 if the "
+            "correlation lasts too long to be measured, or if stalls dominate.",
             "none",
             latest("max", "triton_comparison_effective_pairs<s>", "comparison, metric"),
         ),
         series(
             "Time until the next pair",
-            "By the limit that the pair waits for: a share of production (requests, busy),"
-            " the configured rate (idle, rate), production's statistics, or an input.",
+            "By the limit that delays the pair: a share of production (requests, "
+            "busy), the configured rate (idle, rate), production's statistics, or an "
+            "input.",
             "s",
             latest(
                 "max", "triton_comparison_next_pair_seconds<s>", "comparison, limit"
@@ -267,8 +269,8 @@ def _cold() -> list[Any]:
     return [
         number(
             "Loads in the last hour",
-            "Model versions that became ready: reloads that nobody planned are worth a"
-            " look.",
+            "Model versions that became ready. Investigate reloads that were not "
+            "planned.",
             "short",
             Query("sum(increase(triton_model_loads_total<v>[1h]))"),
             span=12,
@@ -276,7 +278,7 @@ def _cold() -> list[Any]:
         ),
         number(
             "Models serving",
-            "Share of model versions through which a tensor goes.",
+            "Share of model versions that answer inference requests.",
             "percentunit",
             Query("avg(triton_model_serving<v>)"),
             span=12,
@@ -284,7 +286,8 @@ def _cold() -> list[Any]:
         ),
         series(
             "Duration of the latest load",
-            "From loading to ready, and from there to the first answered inference.",
+            "Time from loading to ready, and from there to the first answered "
+            "inference.",
             "s",
             Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
             Query(

@@ -27,9 +27,9 @@ def build() -> Any:
     return framed(
         "drift",
         "Drift and data quality",
-        "What models are asked and answer beside their references: alarms with a"
-        " guaranteed false-alarm rate, effect sizes beside what chance gives, data"
-        " quality, and when to retrain.",
+        "Inputs and outputs of models compared with their references: alarms with a "
+        "guaranteed false-alarm rate, effect sizes and their values by chance, data "
+        "quality, and when to retrain.",
         ("Alarms", _alarms()),
         ("Magnitude", _scores()),
         ("Live data and reference", _distributions()),
@@ -97,14 +97,15 @@ def _alarms() -> list[Any]:
         ),
         series(
             "Evidence by feature",
-            "Natural logarithm of the evidence that a feature changed; the highest ten.",
+            "Natural logarithm of the evidence that a feature changed; the ten "
+            "highest.",
             "short",
             highest("triton_feature_drift_evidence<m>"),
             least=None,
         ),
         series(
-            "Evidence of the model against its threshold",
-            "An alarm is raised where the evidence meets the threshold.",
+            "Evidence and threshold by model",
+            "An alarm is raised when the evidence reaches the threshold.",
             "short",
             latest("max", "triton_model_drift_evidence<m>", "model, side"),
             latest(
@@ -123,15 +124,15 @@ def _scores() -> list[Any]:
     return [
         heat(
             "PSI by feature over time",
-            "The brighter, the further the feature was from its reference then.",
+            "Brighter colours mean a larger distance from the reference at that time.",
             "short",
             latest("max", score("psi"), "model, feature"),
             buckets=False,
         ),
         rows(
             "Features",
-            "Distances of the latest windows and, beside PSI, what 99.9 % of windows of"
-            " this size stay below while nothing changes.",
+            "Distances of the latest windows. For PSI, also the value that 99.9 % of "
+            "windows of this size stay below while nothing changes.",
             "short",
             *columns(
                 "max",
@@ -151,7 +152,7 @@ def _scores() -> list[Any]:
         ),
         series(
             "PSI beyond chance",
-            "PSI less its mean while nothing changes; the ten largest.",
+            "PSI minus its mean while nothing changes; the ten largest.",
             "short",
             highest(
                 'triton_feature_drift_score<m,statistic="psi"> - ignoring (bound)'
@@ -174,9 +175,9 @@ def _distributions() -> list[Any]:
     return [
         bars(
             "$feature",
-            "Share of the rows of the last hour, over all replicas, in each bin of the"
-            " reference; of features that export_bins names. Replicas with another"
-            " reference have other bins: choose one reference at a time.",
+            "Share of the rows of the last hour, over all replicas, in each bin of "
+            "the reference, for features in export_bins. Replicas with another "
+            "reference have other bins: select one reference at a time.",
             "percentunit",
             Query(
                 "max by (bin, reference)"
@@ -205,7 +206,7 @@ def _quality() -> list[Any]:
         (
             "Unseen categories",
             "triton_feature_unseen_category_ratio",
-            "Values that the reference never had.",
+            "Values that are not in the reference.",
         ),
     )
     return [
@@ -221,7 +222,7 @@ def _quality() -> list[Any]:
         ),
         series(
             "Schema violations",
-            "Requests a second whose tensors are not those of the reference, by kind.",
+            "Requests per second whose tensors do not match the reference, by kind.",
             "reqps",
             rate("triton_schema_violations_total<m>", "model, kind"),
             alerts=["TritonDriftSchemaViolations"],
@@ -233,7 +234,8 @@ def _watches() -> list[Any]:
     return [
         series(
             "Rows seen by the taps",
-            "After sampling; nothing here while requests come is a broken mirror.",
+            "After sampling. If it is empty while there are requests, mirroring does "
+            "not work.",
             "cps",
             rate("triton_drift_rows_total<m>", "model, side"),
             alerts=["TritonDriftNoTraffic"],
@@ -261,8 +263,8 @@ def _watches() -> list[Any]:
         ),
         series(
             "Age of the saved state",
-            "Seconds since what is known of a model was last written: what a restart"
-            " would forget. Nothing where no state is kept.",
+            "Seconds since the state of a model was last saved; a restart loses the "
+            "data since then. Absent without a state file.",
             "s",
             Query(
                 "time() - max by (model, side, instance)"

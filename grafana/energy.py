@@ -23,8 +23,8 @@ def build() -> Any:
     return framed(
         "energy",
         "Energy and cost",
-        "Joules, watts, money and carbon by model. Every figure says by its source label"
-        " where it comes from; `model` is a model of the machine, not a measurement.",
+        "Joules, watts, cost and carbon by model. The label `source` shows the "
+        "origin of each figure; `model` is a model of the machine, not a measurement.",
         ("Now", _now()),
         ("By model", _models()),
         ("Energy balance", _balance()),
@@ -36,7 +36,7 @@ def _now() -> list[Any]:
     return [
         number(
             "Measured power",
-            "Of everything whose energy is measured: models, idle and unattributed together.",
+            "Total power of all measured devices: models, idle and unattributed.",
             "watt",
             Query(
                 "sum(rate(triton_model_energy_joules_total<s>[$__rate_interval]))"
@@ -71,7 +71,7 @@ def _models() -> list[Any]:
     return [
         series(
             "Energy of an inference",
-            "Active: what running it took. Full: with its part of idle power.",
+            "Active: energy of running it. Full: including its share of idle power.",
             "joule",
             latest(
                 "avg", "triton_inference_energy_joules<v>", "model, boundary, basis"
@@ -87,7 +87,7 @@ def _models() -> list[Any]:
         ),
         rows(
             "Efficiency and cost",
-            "Over the sliding window; cost by the prices of the configuration.",
+            "Over the sliding window. Cost is based on the configured prices.",
             "none",
             *columns(
                 "avg",
@@ -100,21 +100,22 @@ def _models() -> list[Any]:
         ),
         series(
             "Carbon by model",
-            "Grams of CO2 equivalent a second, by the grid's intensity and the PUE.",
+            "Grams of CO2 equivalent per second, from the carbon intensity of the "
+            "grid and the PUE.",
             "massg",
             rate("triton_model_carbon_grams_total<v>", "model"),
         ),
         series(
             "FLOPS utilisation",
-            "Operations of the model's inferences over what the GPU could do in its busy"
-            " time; from FLOPs an inference that the configuration gives.",
+            "Operations of the model's inferences divided by the GPU's peak in the "
+            "busy time. The operations per inference are configured.",
             "percentunit",
             Query("triton_model_flops_utilization_ratio<v>", "{{instance}} {{model}}"),
         ),
         series(
             "Error of a model's share",
-            "Half the width of its 95 % interval over the share. None: the windows do not"
-            " tell (yet), or the model always runs with another.",
+            "Half the width of the 95 % interval divided by the share. Absent while "
+            "it is unknown, or if the model always runs with another one.",
             "percentunit",
             latest(
                 "max", "triton_model_energy_share_error_ratio<v>", "model, boundary"
@@ -127,7 +128,7 @@ def _balance() -> list[Any]:
     return [
         series(
             "Where the power goes",
-            "Models + idle + unattributed is what the sensors measure, always.",
+            "Models + idle + unattributed always equals the measured power.",
             "watt",
             rate("triton_model_energy_joules_total<s>", legend="models"),
             rate("triton_idle_energy_joules_total<s>", legend="idle"),
@@ -140,13 +141,13 @@ def _balance() -> list[Any]:
         ),
         series(
             "Power by boundary",
-            "As MLPerf Power draws them: gpu, host, and node with its PUE.",
+            "As defined by MLPerf Power: gpu, host, and node including the PUE.",
             "watt",
             rate("triton_boundary_energy_joules_total<s>", "boundary"),
         ),
         series(
             "Sensor faults",
-            "What is wrong with a sensor, while it is: lost, stuck, driver gone.",
+            "Current fault of a sensor, for example lost, frozen or driver_gone.",
             "short",
             latest(
                 "max", "triton_power_sensor_fault<s>", "instance, source, device, fault"
@@ -167,7 +168,7 @@ def _boards() -> list[Any]:
         ),
         series(
             "GPU temperature",
-            "Of the GPU's core; near its limit clocks are held down.",
+            "Temperature of the GPU core. Clocks are throttled near its limit.",
             "celsius",
             Query("triton_gpu_temperature_celsius<s>", "{{instance}} {{gpu}}"),
             span=8,
@@ -175,7 +176,7 @@ def _boards() -> list[Any]:
         ),
         series(
             "GPU throttling",
-            "Seconds a second for which clocks were held down, by reason.",
+            "Seconds per second for which clocks were throttled, by reason.",
             "percentunit",
             rate("triton_gpu_throttle_seconds_total<s>", "instance, gpu, reason"),
             span=8,
@@ -183,8 +184,8 @@ def _boards() -> list[Any]:
         ),
         rows(
             "Driver errors (XID)",
-            "Seconds since the driver last reported each critical error. Some end"
-            " every CUDA context on the board while Triton calls itself ready.",
+            "Seconds since the driver last reported each critical error. Some end "
+            "every CUDA context on the board while Triton still reports ready.",
             "s",
             Query(
                 "time() - max by (instance, gpu, name, xid)"

@@ -36,7 +36,7 @@ def _now() -> list[Any]:
     return [
         number(
             "Servers up",
-            "Share of the chosen servers that answer at all (triton_up).",
+            "Share of the selected servers that answer (triton_up).",
             "percentunit",
             Query("avg(triton_up<s>)"),
             steps=good_above(0.5, 1),
@@ -44,16 +44,16 @@ def _now() -> list[Any]:
         ),
         number(
             "Models serving",
-            "Share of model versions through which a tensor really goes, whatever the"
-            " server says of its readiness (triton_model_serving).",
+            "Share of model versions that answer real inference requests, whatever "
+            "their readiness (triton_model_serving).",
             "percentunit",
             Query("avg(triton_model_serving<v>)"),
             steps=good_above(0.5, 1),
         ),
         number(
             "Ready but not serving",
-            "Model versions that the server calls ready and that answer no tensor: the"
-            " server's readiness is wrong.",
+            "Model versions that the server reports as ready but that answer no "
+            "inference request: the readiness is wrong.",
             "short",
             Query(
                 "sum((triton_model_ready<v> == bool 1) * on (job, instance, model,"
@@ -64,7 +64,7 @@ def _now() -> list[Any]:
         ),
         number(
             "Request rate",
-            "Production requests a second, our own probes left out.",
+            "Production requests per second, without our own probes.",
             "reqps",
             rate("triton_requests_total<v>"),
         ),
@@ -95,29 +95,30 @@ def _traffic() -> list[Any]:
     return [
         series(
             "Request rate by model",
-            "Production requests a second, our own probes left out.",
+            "Production requests per second, without our own probes.",
             "reqps",
             rate("triton_requests_total<v>", "model"),
         ),
         series(
             "Failed requests by model",
-            "Production requests a second that did not succeed, by outcome. A Python"
-            " backend that answers with an error is counted as success by Triton 2.51.",
+            "Failed production requests per second, by outcome. Triton 2.51 counts "
+            "error answers of a Python backend as successes.",
             "reqps",
             rate('triton_requests_total<v,outcome!="success">', "model, outcome"),
         ),
         series(
             "Failures seen by clients",
-            "Requests a second that a proxy in front of Triton answered with an error, by its"
-            " access log, or by mirrored answers. Turn it on with `kind: access_log`.",
+            "Requests per second that a proxy in front of Triton answered with an "
+            "error, from its access log or mirrored answers. Turn it on with `kind: "
+            "access_log`.",
             "reqps",
             rate('triton_client_requests_total<v,outcome="failure">', "model, source"),
             alerts=["TritonClientsSeeFailures"],
         ),
         series(
             "Resident memory by process",
-            "Of the server and of each model's Python backend, where the sidecar runs on"
-            " the same machine and can see the processes.",
+            "Memory of the server and of each model's Python backend, if the sidecar "
+            "runs on the same machine and can see the processes.",
             "bytes",
             latest(
                 "sum",
@@ -127,8 +128,8 @@ def _traffic() -> list[Any]:
         ),
         series(
             "Mean queue time",
-            "Seconds a production request waits for a model instance, over all replicas."
-            " It rises before latency does.",
+            "Mean time that a production request waits for a model instance, over "
+            "all replicas. It rises before latency does.",
             "s",
             quotient(
                 "triton_model_queue_seconds_total<v>",
@@ -138,7 +139,7 @@ def _traffic() -> list[Any]:
         ),
         series(
             "Pending requests",
-            "Requests that wait for a model instance at this moment, our own included.",
+            "Requests that are waiting for a model instance now, including our own.",
             "short",
             latest("sum", "triton_pending_requests<v>", "model"),
         ),
@@ -156,7 +157,7 @@ def _tables() -> list[Any]:
     return [
         rows(
             "Servers",
-            "What each server is and whether it is well.",
+            "Each server with its version and state.",
             "none",
             latest("max", "triton_up<s>", "instance", legend="up"),
             latest("max", "triton_ready<s>", "instance", legend="ready"),
@@ -169,7 +170,8 @@ def _tables() -> list[Any]:
         ),
         rows(
             "Model versions",
-            "Ready is the server's word, serving is ours: a tensor went through.",
+            "Ready is reported by the server; serving is measured with an inference "
+            "request.",
             "none",
             *columns(
                 "min",

@@ -15,8 +15,8 @@ def build() -> Any:
     return framed(
         "generation",
         "Generation",
-        "Models that answer piece by piece: how long a person waits for the first piece and"
-        " from each to the next, what tokens cost, and how full the backend is.",
+        "Models with streamed answers: time to the first response, time between "
+        "responses, cost of tokens, and load of the backend.",
         ("Streamed answers", _answers()),
         ("Tokens", _tokens()),
         ("Inside the backend", _backends()),
@@ -27,15 +27,15 @@ def _answers() -> list[Any]:
     return [
         series(
             "Time to the first response, over the fleet",
-            "From a request's arrival to its first response, of decoupled models: what a"
-            " person who reads along waits for. From histograms summed over replicas.",
+            "Time from the arrival of a request to its first response, for decoupled "
+            "models. From histograms summed over replicas.",
             "s",
             *fleet_quantiles("triton_request_first_response_seconds"),
         ),
         series(
             "Time between responses, over the fleet",
-            "Every gap between two responses of a request: a request with many responses"
-            " counts more.",
+            "All gaps between two responses of a request. A request with many "
+            "responses counts more.",
             "s",
             *fleet_quantiles("triton_request_response_gap_seconds"),
         ),
@@ -49,17 +49,17 @@ def _answers() -> list[Any]:
         ),
         series(
             "p99 between responses of each replica, with its 95 % interval",
-            "Gaps of one request depend on each other, which widens the interval. Absent"
-            " where too few requests support it.",
+            "Gaps of a request are correlated, which widens the interval. Absent "
+            "with too few requests.",
             "s",
             *p99_of_replicas("triton_request_response_gap_latency"),
             band=BAND,
         ),
         series(
             "First response and gaps of the probes, p95",
-            "Measured from outside, with requests of our own: also where no production is"
-            " traced. A first response that takes long here while production's does not is"
-            " the way to the server.",
+            "Measured with our own requests, so available without traces. If the "
+            "first response is slow here but not in production, the connection to "
+            "the server is slow.",
             "s",
             *(
                 Query(
@@ -88,8 +88,8 @@ def _answers() -> list[Any]:
         ),
         series(
             "Responses per request",
-            "Mean number: shorter answers are faster ones, and a fall may be requests that"
-            " were cancelled or failed, which traces do not distinguish.",
+            "Mean number of responses. Shorter answers are faster. A decrease may be "
+            "caused by cancelled or failed requests, which traces do not distinguish.",
             "short",
             Query(
                 histogram_promql.mean(
@@ -105,15 +105,15 @@ def _tokens() -> list[Any]:
     return [
         series(
             "Tokens per second",
-            "Production's, of the best source there is: metrics of the backend, responses of"
-            " traced requests, or a configured estimate.",
+            "Tokens of production, from the best available source: metrics of the "
+            "backend, responses of traced requests, or a configured estimate.",
             "short",
             rate("triton_tokens_total<v>", "model, direction, source"),
         ),
         series(
             "Time per output token",
-            "Mean of each request's mean after its first token, of models whose responses"
-            " are one token each (`token_responses`).",
+            "Mean over requests of the mean time per token after the first, for "
+            "models whose responses are one token each (`token_responses`).",
             "s",
             Query(
                 histogram_promql.mean(
@@ -127,8 +127,8 @@ def _tokens() -> list[Any]:
         ),
         series(
             "Energy of 1,000 output tokens",
-            "All of the model's energy over its output tokens. Active: what they took. Full:"
-            " with its part of idle power.",
+            "The model's total energy divided by its output tokens. Active: energy "
+            "of running it. Full: including its share of idle power.",
             "joule",
             latest(
                 "avg", "1000 * triton_token_energy_joules<v>", "model, boundary, basis"
@@ -136,8 +136,8 @@ def _tokens() -> list[Any]:
         ),
         series(
             "Cost of 1,000 output tokens",
-            "By the prices of the configuration. Active: what they took. Full: with their"
-            " part of what stood idle.",
+            "Based on the configured prices. Active: cost of running it. Full: "
+            "including a share of the overhead.",
             "short",
             latest(
                 "avg",
@@ -147,7 +147,8 @@ def _tokens() -> list[Any]:
         ),
         series(
             "Carbon of 1,000 output tokens",
-            "Grams of CO2 equivalent, by the grid's intensity and the PUE.",
+            "Grams of CO2 equivalent, from the carbon intensity of the grid and the "
+            "PUE.",
             "massg",
             latest(
                 "avg",
@@ -162,7 +163,8 @@ def _backends() -> list[Any]:
     return [
         series(
             "Requests inside the backend",
-            "Backends with a batch of their own queue inside: Triton's queue is empty then.",
+            "Backends with continuous batching queue requests inside; Triton's own "
+            "queue is then empty.",
             "short",
             latest(
                 "sum", "triton_backend_requests_running<v>", "model", "{{model}} runs"
@@ -174,8 +176,8 @@ def _backends() -> list[Any]:
         ),
         series(
             "KV cache in use",
-            "The fullest of the chosen replicas. Once it is full, requests wait or start"
-            " over.",
+            "Maximum over the selected replicas. When it is full, requests wait or "
+            "start over.",
             "percentunit",
             latest("max", "triton_backend_kv_cache_usage_ratio<v>", "model"),
             most=1,
@@ -183,14 +185,16 @@ def _backends() -> list[Any]:
         ),
         series(
             "Preempted requests",
-            "The backend put them out of the KV cache to make room for others.",
+            "Requests that the backend removed from the KV cache to make room for "
+            "others.",
             "cps",
             rate("triton_backend_preemptions_total<v>", "model"),
             alerts=["TritonPreemptionsRising"],
         ),
         series(
             "Prefix cache hits",
-            "Prompt tokens found there, of those looked up: they need not be computed again.",
+            "Share of looked-up prompt tokens that were found and need not be "
+            "computed again.",
             "percentunit",
             quotient(
                 "triton_backend_prefix_cache_hits_total<v>",

@@ -37,7 +37,7 @@ def _production() -> list[Any]:
     return [
         heat(
             "Latency of production requests",
-            "Requests a second by latency bucket, over all chosen replicas.",
+            "Requests per second by latency bucket, over all selected replicas.",
             "s",
             Query(
                 histogram_promql.buckets(metric, window, where="<v>"),
@@ -55,17 +55,18 @@ def _production() -> list[Any]:
         ),
         series(
             "p99 of each replica with its 95 % interval",
-            "The sidecar's own quantile (within 1.1 %) and the interval of what the next"
-            " window would show: a wide band means few or dependent requests, no band that"
-            " too few effective samples support it.",
+            "The sidecar's own quantile (within 1.1 %) and the interval of what the "
+            "next window would show: a wide band means few or correlated requests, "
+            "no band too few effective samples.",
             "s",
             *p99_of_replicas("triton_request_latency"),
             band=BAND,
         ),
         series(
             "Effective samples behind the p99",
-            "Independent requests that would tell as much as the traced ones of the"
-            " window. The interval needs 368; 0: dependence cannot be measured yet.",
+            "Number of independent requests that are equivalent to the traced ones "
+            "in the window. The interval needs 368; 0: the correlation cannot be "
+            "measured yet.",
             "short",
             Query(
                 'triton_request_latency_effective_samples<v,quantile="0.99">',
@@ -91,8 +92,8 @@ def _phases() -> list[Any]:
         ),
         series(
             "p99 of each phase",
-            "Over all chosen replicas. These do not add up: a request is rarely slow in"
-            " every phase.",
+            "Over all selected replicas. They do not add up: a request is rarely "
+            "slow in every phase.",
             "s",
             Query(
                 histogram_promql.quantile(0.99, phase, window, "phase", where="<v>"),
@@ -101,8 +102,8 @@ def _phases() -> list[Any]:
         ),
         series(
             "Share of time in the queue",
-            "Queue seconds over request seconds, from Triton's statistics: over one"
-            " half, requests wait longer than they are worked on.",
+            "Queue time divided by request time, from Triton's statistics. Above one "
+            "half, requests wait longer than they are processed.",
             "percentunit",
             quotient(
                 "triton_model_queue_seconds_total<v>",
@@ -115,7 +116,8 @@ def _phases() -> list[Any]:
         ),
         series(
             "Batch size",
-            "Mean number of requests' rows in one execution: what dynamic batching does.",
+            "Mean number of rows per execution, which shows the effect of dynamic "
+            "batching.",
             "short",
             quotient(
                 "triton_inferences_total<v>", "triton_executions_total<v>", "model"
@@ -138,8 +140,8 @@ def _probes() -> list[Any]:
     return [
         series(
             "Probe latency, p50 and p99",
-            "Our own synthetic requests: a floor under what a client can see, and there"
-            " when production is silent.",
+            "Latency of our own synthetic requests: a lower bound of the latency of "
+            "clients, also available without production traffic.",
             "s",
             *(
                 Query(

@@ -25,8 +25,8 @@ def build() -> Any:
     return framed(
         "runs",
         "Load and chaos runs",
-        "Runs that tell the sidecar of themselves, beside what the server did meanwhile;"
-        " and the capacity that searches found.",
+        "Load and chaos runs that report to the sidecar, with the behaviour of the "
+        "server meanwhile, and measured capacities.",
         ("Runs", _runs()),
         ("Meanwhile", _meanwhile()),
         ("Capacity", _capacity()),
@@ -66,7 +66,7 @@ def _meanwhile() -> list[Any]:
     return [
         heat(
             "Latency of production requests",
-            "Load runs are production to the server; our own probes are left out.",
+            "Load runs count as production; our own probes are excluded.",
             "s",
             Query(
                 histogram_promql.buckets(
@@ -77,15 +77,15 @@ def _meanwhile() -> list[Any]:
         ),
         series(
             "Requests by outcome",
-            "A second, over all chosen models.",
+            "Requests per second, over all selected models.",
             "reqps",
             rate("triton_requests_total<v>", "outcome"),
             stacked=True,
         ),
         series(
             "Probes by outcome",
-            "Whether a tensor still goes through during the run; outcomes that do not occur are"
-            " left out.",
+            "Shows whether models still answer inference requests during the run; "
+            "outcomes that do not occur are left out.",
             "cps",
             only_above_zero(rate("triton_probe_total<v>", "outcome")),
             stacked=True,
@@ -97,8 +97,8 @@ def _capacity() -> list[Any]:
     return [
         number(
             "Lowest headroom",
-            "What is left of the capacity that a search found, at production's present"
-            " rate.",
+            "Remaining share of the measured capacity at the current rate of "
+            "production.",
             "percentunit",
             Query("min(triton_capacity_headroom_ratio<m>)"),
             span=12,
@@ -108,7 +108,7 @@ def _capacity() -> list[Any]:
         ).height(HEIGHT),
         series(
             "Capacity with its interval, and request rate",
-            "The highest rate that held the objective, and what is asked now.",
+            "The highest rate that met the objective, and the current rate.",
             "reqps",
             *(
                 Query(
@@ -127,7 +127,8 @@ def _capacity() -> list[Any]:
         ),
         rows(
             "Latest capacity searches",
-            "Only a valid search changes the capacity; the age is that of the capacity.",
+            "Only a valid search changes the capacity. The age is that of the "
+            "capacity.",
             "s",
             Query(
                 "time() - max by (model, slo)"

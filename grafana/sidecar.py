@@ -24,8 +24,8 @@ def build() -> Any:
     return framed(
         "sidecar",
         "Sidecar health",
-        "tritonwatch about itself: whether its collectors run, what they drop, what it"
-        " costs, and how far its counts agree with Triton's own.",
+        "State of tritonwatch itself: collectors, dropped data, resource usage, and "
+        "agreement of its counts with Triton's own.",
         ("Collectors", _collectors()),
         ("Accuracy of the counts", _truth()),
         ("Received", _intake()),
@@ -71,7 +71,8 @@ def _collectors() -> list[Any]:
         ),
         number(
             "Probes starved",
-            "Share of probes that decide nothing since the sidecar could not run in time.",
+            "Share of probes without a verdict because the sidecar could not run in "
+            "time.",
             "percentunit",
             quotient('triton_probe_total<s,outcome="late">', "triton_probe_total<s>"),
             span=6,
@@ -89,7 +90,8 @@ def _collectors() -> list[Any]:
         ),
         number(
             "Configuration",
-            "Whether the last reload was taken; a bad file leaves the old one in force.",
+            "Whether the last reload succeeded. If not, the previous configuration "
+            "stays in force.",
             "none",
             Query("min(tritonwatch_config_last_reload_successful<s>)"),
             span=6,
@@ -99,7 +101,7 @@ def _collectors() -> list[Any]:
         ),
         number(
             "Versions",
-            "Different versions of tritonwatch that run.",
+            "Running versions of tritonwatch.",
             "short",
             Query("count(count by (version) (tritonwatch_build_info<s>))"),
             span=6,
@@ -107,8 +109,8 @@ def _collectors() -> list[Any]:
         ),
         number(
             "Sidecars scraped",
-            "Share of the chosen sidecars that answer Prometheus; of the others"
-            " nothing is known, not even that their server is down.",
+            "Share of the selected sidecars that Prometheus can scrape. Nothing is "
+            "known about the others, not even whether their server is down.",
             "percentunit",
             Query("avg(up<s>)"),
             span=8,
@@ -117,8 +119,8 @@ def _collectors() -> list[Any]:
         ),
         number(
             "Addresses with several servers",
-            "Watched addresses behind which another server answered, too: their"
-            " production figures are one server's and wrong.",
+            "Addresses with more than one server behind them: their production "
+            "figures are wrong.",
             "short",
             Query("sum(triton_several_servers<s>)"),
             span=8,
@@ -127,8 +129,8 @@ def _collectors() -> list[Any]:
         ),
         number(
             "Models not watched",
-            "Ready model versions whose metadata or configuration cannot be read, so"
-            " that nothing is sent through them.",
+            "Ready model versions that are not probed because their metadata or "
+            "configuration cannot be read.",
             "short",
             Query("sum(triton_models_unreadable<s>)"),
             span=8,
@@ -142,8 +144,8 @@ def _truth() -> list[Any]:
     return [
         series(
             "Disagreement with Triton's metrics",
-            "How far the statistics API and Triton's own /metrics are apart; one of them"
-            " is wrong when it stays above nothing.",
+            "Relative difference between the statistics API and Triton's own metrics "
+            "page. If it stays above 0, one of them is wrong.",
             "percentunit",
             latest(
                 "max",
@@ -154,10 +156,10 @@ def _truth() -> list[Any]:
             alerts=["TritonStatisticsDisagree"],
         ),
         series(
-            "Not attributed, or counted wrongly",
-            "Requests a second that Triton counted and that are production's or ours,"
-            " in none of production's figures; and failures of our own requests that"
-            " Triton counted as successes, as it then counts production's too.",
+            "Unattributed or miscounted requests",
+            "Requests per second that may be production's or our own and are not in "
+            "production's figures, and failures of our own requests that Triton "
+            "counted as successes; it then miscounts production's failures, too.",
             "reqps",
             rate(
                 "triton_unattributed_requests_total<v>",
@@ -173,7 +175,8 @@ def _truth() -> list[Any]:
         ),
         series(
             "Our own requests",
-            "Requests a second that we send, taken out of every production figure.",
+            "Requests per second that tritonwatch sends. They are excluded from all "
+            "production figures.",
             "reqps",
             rate("triton_own_requests_total<v>", "model"),
         ),
@@ -194,7 +197,8 @@ def _intake() -> list[Any]:
         ),
         series(
             "Taps",
-            "Bodies sent to the taps by outcome: overloaded and malformed are lost.",
+            "Bodies sent to the taps, by outcome. Overloaded and malformed ones are "
+            "lost.",
             "cps",
             rate("tritonwatch_tap_requests_total<s>", "source, outcome"),
             alerts=["TritonwatchTapOverload"],
@@ -206,14 +210,13 @@ def _pushes() -> list[Any]:
     return [
         series(
             "Pushes",
-            "To the OpenTelemetry collector, by what is pushed and outcome; none where"
-            " nothing is pushed.",
+            "Pushes to the OpenTelemetry collector, by kind and outcome.",
             "cps",
             rate("tritonwatch_otlp_exports_total<s>", "kind, outcome"),
         ),
         series(
             "Pushes that failed in a row",
-            "What was in them is lost; 0 from the first that is taken again.",
+            "The data of failed pushes are lost. 0 after the first successful push.",
             "short",
             latest("max", "tritonwatch_otlp_consecutive_failures<s>", "instance, kind"),
             steps=good_below(1, 2),

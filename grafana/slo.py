@@ -77,7 +77,7 @@ def _burn() -> list[Any]:
         ),
         series(
             "Events by outcome",
-            "Good and bad events a second, over the fleet.",
+            "Good and bad events per second, over the fleet.",
             "cps",
             rate("triton_slo_events_total<s>", "slo, outcome"),
             stacked=True,

@@ -77,7 +77,8 @@ class OpenAiTarget(Settings):
     """Endpoint of probes: /v1/chat/completions, or /v1/completions for models without a
     chat template."""
     max_tokens: int = Field(default=8, ge=1, le=1_000_000)
-    """Limit of the answer to a request of ours whose input `max_tokens` is not set."""
+    """Maximum tokens of an answer to our own requests, unless the input `max_tokens` is
+    set."""
     metrics: Annotated[str, AfterValidator(_checked_page)] | None = Field(default=None)
     """URL of its Prometheus page, like "http://localhost:8000/metrics"; null if none."""
     tls: TlsFiles | None = Field(default=None)

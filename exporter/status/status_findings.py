@@ -30,7 +30,7 @@ _FAST_BURN: Final = 14.4
 _BURN_WINDOWS: Final = ("5m", "1h")
 
 _SERVING: Final = "Does it really serve?"
-_CORRECT: Final = "Is it still right?"
+_CORRECT: Final = "Are the answers correct?"
 _DRIFT: Final = "Drift"
 _OBJECTIVES: Final = "Service level objectives"
 _COMPARISONS: Final = "Comparisons"

@@ -191,7 +191,7 @@ def capacity_report(file: Path) -> None:
         "model": "slow",
         "slo": "p99<60ms",
         "valid": True,
-        "conclusion": "holds p99<60ms up to 180 requests/s",
+        "conclusion": "meets p99<60ms up to 180 requests/s",
         "capacity": {"requests_per_second": ends},
     }
     file.write_text(json.dumps(report), "utf-8")

@@ -57,7 +57,9 @@ def test_unchanged_data_are_no_drift_and_exit_0(profile, files, capsys):
     text = capsys.readouterr().out
     assert text.startswith("NO DRIFT  No drift in 3 features.")
     assert "at most 0.01 of the time" in text
-    assert re.search(r"A shift of 0\.\d+ standard deviations", text)
+    assert re.search(
+        r"A shift of a typical feature by 0\.\d+ standard deviations", text
+    )
 
 
 def test_moved_data_are_drift_and_exit_1_naming_feature_size_and_bins(

@@ -35,7 +35,7 @@ def test_csv_has_numbers_text_and_missing_values(tmp_path):
         ("a,b\n1,2\n1,2,3\n", "data.csv:3: ", "found 3 fields; want 2"),
         ("a,b\n1,2\n1\n", "data.csv:3: ", "found 1 fields; want 2"),
         ('a,b\n1,"2\n', "data.csv:2:b: ", "in a column of numbers"),
-        ('a,b\n1,"x\n2,y\n3,z\n', "data.csv: ", "a quote that is not closed: 'x"),
+        ('a,b\n1,"x\n2,y\n3,z\n', "data.csv: ", "unclosed quote in the last row: 'x"),
         (b"a,b\n1,\xff\xfe\n", "data.csv:", "not UTF-8"),
         (b"\xff,b\n1,2\n", "data.csv:1", "not UTF-8"),
         ("a;b\n1;2\n".encode("utf-16"), "data.csv: ", "found UTF-16; want UTF-8"),

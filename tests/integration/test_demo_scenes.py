@@ -114,7 +114,7 @@ def test_a_model_that_starts_to_lie_is_shown_everywhere(scene) -> None:
             "! alert fires: TritonProcessOutOfControl digits-accuracy",
             r"digits_fp32 +LYING .* accuracy 0\.\d%",
         )
-        assert any("look at http://127.0.0.1:" in line for line in told)
+        assert any("see http://127.0.0.1:" in line for line in told)
         page = one.page()
     # Triton itself sees nothing.
     assert page["triton_model_ready", "1", "digits_fp32"] == 1

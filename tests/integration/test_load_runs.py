@@ -211,7 +211,7 @@ def valid_report(folder: Path) -> str:
         "slo": "p99<250ms",
         "valid": True,
         "ending": "precise",
-        "conclusion": "holds p99<250ms up to 180 requests/s",
+        "conclusion": "meets p99<250ms up to 180 requests/s",
         "capacity": {"requests_per_second": ends},
         "started_at": 1_000_000.0,
         "spent_seconds": 60.0,

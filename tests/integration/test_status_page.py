@@ -84,7 +84,7 @@ def test_it_says_first_what_needs_attention_and_leads_there(
         sidecar.wait(lambda p: p.sum("triton_model_serving") == 2)
         page = opened(sidecar.port)
         first = page.get_by_role("region", name="What needs attention")
-        expect(first).to_contain_text("Nothing of what is known", timeout=WAIT_MS)
+        expect(first).to_contain_text("No known problems.", timeout=WAIT_MS)
         models = table(page, "Models").get_by_role("row")
         with fake.on("infer", model="liar").reply(INTERNAL):
             link = first.get_by_role(

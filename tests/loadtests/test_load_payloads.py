@@ -95,8 +95,8 @@ def test_sequences_of_perf_analyzer_are_sent_one_after_the_other(tmp_path) -> No
         ({"x": X[:, :2]}, "samples of the shape [2]"),
         ({"x": X, "y": Y[:3]}, "found [3, 4] samples"),
         ({"x": X[:0]}, "found [0] samples"),
-        ({"x": np.array([["a", "b", "c"]])}, "want what is FP32"),
-        ({"x": X.astype(np.complex64)}, "want what is FP32"),
+        ({"x": np.array([["a", "b", "c"]])}, "want FP32"),
+        ({"x": X.astype(np.complex64)}, "want FP32"),
     ],
 )
 def test_an_npz_that_does_not_fit_is_told_with_its_file(tmp_path, arrays, told) -> None:
@@ -116,7 +116,7 @@ def test_an_npz_that_does_not_fit_is_told_with_its_file(tmp_path, arrays, told) 
         ({"data": [{"q": [1]}]}, "data[0]: found ['q']"),
         ({"data": [{}]}, "found no ['x']"),
         ({"data": [{"x": [1, 2]}]}, "2 values for 'x'"),
-        ({"data": [{"x": ["a", "b", "c"]}]}, "want what is FP32"),
+        ({"data": [{"x": ["a", "b", "c"]}]}, "want FP32"),
         ({"data": [{"x": [[1], [2, 3]]}]}, "lists of different lengths"),
         ({"data": [{"x": {"b64": "%"}}]}, "not valid base64"),
         (

@@ -156,7 +156,7 @@ def test_shared_conversations_send_their_own_words(tmp_path) -> None:
         ("a.json", b"{}", "want a list"),
         ("a.json", b"[" * 100_000, "not a recorded workload"),
         ("a.json", b'[{"conversations": [{}, {}]}]', "not a recorded workload"),
-        ("a.json", b"[1]", "no recorded workload"),
+        ("a.json", b"[1]", "not a recorded workload"),
         ("a.txt", b"1 2", "found the ending '.txt'"),
     ],
 )

@@ -156,7 +156,7 @@ def test_the_senders_refuse_it_themselves(
 
 def test_the_systems_authorities_do_not_vouch_for_a_test(behind) -> None:
     target = replace(behind("http"), ca_file="")
-    with pytest.raises(LoadError, match="want one that the system vouches for"):
+    with pytest.raises(LoadError, match="want a certificate signed by the system"):
         model_spec(target, "double")
 
 

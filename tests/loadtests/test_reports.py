@@ -294,7 +294,7 @@ def test_the_gate_s_exit_status(tmp_path, second, status) -> None:
         ("{", "is not valid JSON"),
         ("[]", "want a JSON object"),
         ('{"format": "x"}', "want tritonwatch-load-run or"),
-        ('{"format": "tritonwatch-load-capacity"}', "is not whole: model"),
+        ('{"format": "tritonwatch-load-capacity"}', "is incomplete: model"),
         ('{"format": "tritonwatch-load-run", "version": 9}', "found version 9"),
     ],
 )

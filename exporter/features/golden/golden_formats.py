@@ -58,7 +58,7 @@ def read(raw: bytes, form: Format, file: str) -> Found:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a file makes a library raise
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise GoldenDataError(file, f"is not readable {form}: {said}") from None
+        raise GoldenDataError(file, f"is not a readable {form} file: {said}") from None
 
 
 def _npz(raw: bytes, file: str) -> dict[str, Array]:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class BackendPageSettings(CollectorSettings):
-    """What the server's own metrics page reports, with `target.kind: openai`."""
+    """Metrics from the server's own metrics page, with `target.kind: openai`."""
 
     kind: Literal["backend_page"] = "backend_page"
     timeout_seconds: float = Field(default=2.0, gt=0, le=60)
-    """Longest wait for the page."""
+    """Timeout of a request to the page."""
 
     def build(self, access: Access) -> BackendPageCollector:
         """The collector."""

@@ -24,7 +24,8 @@ class OwnShare:
         self._refused = 0
         self._unresolved_before = unresolved
         self._doubtful: deque[int] = deque(maxlen=UNRESOLVED_LOOKS)
-        """Unresolved requests not seen yet, by the read after which we gave up on them."""
+        """Unresolved requests not seen yet, by the read after which we gave up on them.
+        """
         self._finished_before = (finished, finished)
         """Finished requests at the read before the last one, and at the last one."""
 

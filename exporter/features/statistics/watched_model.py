@@ -30,7 +30,8 @@ class WatchedModel:
     doubtful_until: float = field(default=-math.inf)
     """Monotonic seconds; failures that Triton booked as successes were seen before."""
     base_reads_left: int = field(default=0)
-    """Reads that may still be skipped until one is free of our requests; 0 once counted."""
+    """Reads that may still be skipped until one is free of our requests; 0 once
+    counted."""
     is_counted: bool = field(default=True)
     """False until its first base was taken."""
     server: ServerProcess | None = field(default=None)

@@ -19,7 +19,7 @@ function attention(found) {
     make("ul", {}, ...all.map(([text, section, runbook, subjects]) => make("li", {},
       make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, " runbook ",
         make("a", { href: `runbooks/${runbook}` }, runbook))))),
-  ] : [make("p", {}, "Nothing of what is known needs attention.")]));
+  ] : [make("p", {}, "No known problems.")]));
 }
 
 const STATE_LOOKS = { SERVING: "good", UNKNOWN: "quiet", SLOW: "warn", DRIFTED: "warn" };
@@ -40,7 +40,7 @@ function headlines(found, perSecond) {
     ["requests/s", (m) => (perSecond ? quantity(perSecond[m.model]) : UNKNOWN), "number"],
     ["p50", (m) => quantile(m, "p50"), "number"], ["p99", (m) => quantile(m, "p99"), "number"],
     ["why", (m) => why(m).join("; "), "detail"],
-  ]), ...(more > 0 ? [make("p", { class: "quiet" }, `${more} more, none in a worse state than these.`)] : []));
+  ]), ...(more > 0 ? [make("p", { class: "quiet" }, `${more} more, none of them worse than these.`)] : []));
 }
 
 function listed(all) {

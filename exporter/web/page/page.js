@@ -169,7 +169,7 @@ function phases(found, model) {
   const total = sum(means, "mean") || 1;
   const bar = make("div", { class: "bar", role: "img", "aria-label": `Where the time goes: ${means.map((p) => `${p.phase} ${seconds(p.mean)}`).join(", ")}` },
     ...means.map((p) => make("i", { title: `${p.phase} ${seconds(p.mean)}`, style: { width: `${(100 * p.mean) / total}%`, background: p.color } })));
-  replace("phases", make("p", { class: "quiet" }, "Where the time of a request goes, mean of the last seconds: ",
+  replace("phases", make("p", { class: "quiet" }, "Mean time of a request by phase over the last seconds: ",
     ...means.flatMap((p) => [make("span", { style: { color: p.color }, "aria-hidden": "true" }, "■"), ` ${p.phase} ${seconds(p.mean)} `])), bar);
 }
 
@@ -229,7 +229,7 @@ function tiles(found, traffic) {
     tile("requests wait in the backend", waiting.length ? quantity(sum(waiting)) : UNKNOWN),
     tile("of the KV cache in use", cache.length ? percent(Math.max(...cache.map((e) => e.value))) : UNKNOWN),
   ] : [
-    tile("production requests a second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
+    tile("production requests per second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
     tile("of them fail", traffic?.failing == null ? "–" : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
   ];
   const shown = [
@@ -281,7 +281,7 @@ function draw(found) {
   document.getElementById("server").replaceChildren(
     `${found.server.product || "The server"} ${found.server.version || "(version unknown)"} at ${found.target.url || found.target.grpc}: `,
     word(found.server.up && found.server.ready, state, state),
-    found.truncated.length ? ` Not every series is shown of ${found.truncated.join(", ")}.` : "");
+    found.truncated.length ? ` Some series are not shown of ${found.truncated.join(", ")}.` : "");
   const traffic = throughput(found, time);
   document.getElementById("rate").parentElement.hidden = found.target.kind === "openai";
   attention(found);

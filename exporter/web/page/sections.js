@@ -31,7 +31,7 @@ function streamed(found) {
   const one = (name, labels) => (model) => labelled(found.series[name] || [], { model: model.model, version: model.version, ...labels })[0]?.value;
   const joules = one("triton_token_energy_joules", { basis: "full" }), cache = one("triton_backend_kv_cache_usage_ratio", {});
   const waiting = one("triton_backend_requests_waiting", {});
-  return section("Streamed answers", "How long a user waits for the first response, and from each to the next; in grey the 95 % interval.",
+  return section("Streamed answers", "Time to the first response, and from each response to the next; the 95 % interval is grey.",
     table("Streamed answers by model", models, [
       ["model", (m) => m.model], ["version", (m) => m.version],
       ["first response, p50", cell("first_response", "0.5"), "number"], ["p99", cell("first_response", "0.99"), "number"],
@@ -49,7 +49,7 @@ function slos(found) {
   if (!objectives.length) return null;
   const burn = (slo, window) => labelled(found.series.triton_slo_burn_rate || [], { slo, window })[0]?.value;
   const left = (slo) => labelled(budgets, { slo })[0]?.value;
-  return section("Service level objectives", "A burn rate of 1 spends the budget in exactly its window.",
+  return section("Service level objectives", "At a burn rate of 1 the budget lasts exactly its window.",
     table("Objectives", objectives, [
       ["objective", (o) => o.slo],
       ["target", (o) => percent(o.value), "number"],
@@ -107,7 +107,7 @@ function drift(found, time) {
   const verdict = alarming.length
     ? make("p", { class: "bad" }, `The data of ${alarming.join(", ")} drifted.`)
     : make("p", {}, models.length ? "No model's data drifted." : "Not enough data yet.");
-  return section("Drift", "Evidence by feature, strongest first, the newest on the right; the full colour is what an alarm needs.", verdict,
+  return section("Drift", "Evidence by feature, strongest first, the newest on the right; the full colour is the threshold of an alarm.", verdict,
     ...(worst.length ? [grid] : []));
 }
 
@@ -119,12 +119,12 @@ function energy(found) {
   const each = joules.filter((e) => e.basis === "full");
   const of = (metric, e, basis) => (found.series[metric] || []).find((other) => Object.entries({ ...e, basis })
     .every(([label, value]) => label === "value" || !(label in other) || other[label] === value));
-  return section("Energy and cost", `Now: ${watts.join(", ") || UNKNOWN}. The source says how far to trust it.`,
+  return section("Energy and cost", `Now: ${watts.join(", ") || UNKNOWN}. The source shows how reliable the values are.`,
     table("Energy by model", each, [
       ["model", (e) => e.model], ["version", (e) => e.version],
       ["of the", (e) => e.boundary], ["source", (e) => e.source],
-      ["joules an inference", (e) => quantity(of("triton_inference_energy_joules", e, "active")?.value), "number"],
-      ["give or take", (e) => atMostAll(of("triton_model_energy_share_error_ratio", e)?.value), "number"],
+      ["joules per inference", (e) => quantity(of("triton_inference_energy_joules", e, "active")?.value), "number"],
+      ["relative error", (e) => atMostAll(of("triton_model_energy_share_error_ratio", e)?.value), "number"],
       ["with its idle share", (e) => quantity(e.value), "number"],
       ["inferences/s per watt", (e) => quantity(of("triton_model_inferences_per_second_per_watt", e, "full")?.value), "number"],
       ["cost of 1,000", (e) => {
@@ -150,7 +150,7 @@ function headlineScores(scores) {
     HEADLINE_SCORES.map((name) => all.find((s) => s.metric === name)).find(Boolean) || all[0]);
 }
 
-const ESTIMATED = "Accuracy estimated without labels (not measured; cannot see a changed relation of inputs to truth)";
+const ESTIMATED = "Accuracy estimated without labels (not measured; does not detect concept drift)";
 
 // Bounds of a 95 % interval; `same` are the labels that find them.
 function interval(bounds, score, same) {
@@ -163,7 +163,7 @@ function estimates(found) {
   const known = (e) => (found.series.triton_estimated_accuracy_valid || []).filter((v) => key(v) === key(e));
   const doubts = (e) => {
     const failing = known(e).filter((v) => !v.value).map((v) => v.condition);
-    return failing.length ? make("span", { class: "bad" }, `do not rely on it: not ${failing.join(", ")}`) : "none found; labels alone can show";
+    return failing.length ? make("span", { class: "bad" }, `do not rely on it: not ${failing.join(", ")}`) : "none found; only labels can show it";
   };
   return captioned(ESTIMATED, found.series.triton_estimated_accuracy_ratio || [], [
     ["model", (e) => e.model], ["version", (e) => e.version], ["estimate", (e) => quantity(e.value), "number"],
@@ -206,7 +206,7 @@ function golden(found) {
       ["state", (c) => word(!c.value, "in control", "out of control")],
     ]));
   }
-  return section("Is it still right?", "Answers to questions whose answers are known, and charts over what it says.", ...parts);
+  return section("Are the answers correct?", "Answers to golden samples with known answers, and control charts.", ...parts);
 }
 
 const PAIR_LIMITS = {
@@ -222,7 +222,7 @@ function comparisons(found) {
   const rows = all.flatMap((c) => c.metrics.map((m) => ({ ...m, comparison: c.comparison })));
   const waits = all.filter((c) => c.next_pair).map((c) => ({ comparison: c.comparison, ...c.next_pair }));
   const problems = all.filter((c) => c.problem || c.failure);
-  return section("Comparisons", "Intervals hold however often they are looked at.",
+  return section("Comparisons", "Intervals are valid at every evaluation.",
     ...problems.map((c) => make("p", { class: "bad" }, `${c.comparison}: ${c.problem || c.failure}`)),
     table("Verdicts", rows, [
       ["comparison", (v) => v.comparison], ["metric", (v) => v.metric],

@@ -202,7 +202,7 @@ def test_more_values_than_any_configuration_has_are_refused(monkeypatch):
     assert parse(f"models: {{include: [{'x,' * 995}]}}".encode(), "FILE", {})
     (problem,) = problems_of(f"models: {{include: [{'x,' * 1000}]}}")
     assert problem.endswith(
-        "found more than 1000 values, aliases written out; no more are read"
+        "found more than 1000 values, with aliases expanded; that is the maximum"
     )
 
 

@@ -206,7 +206,7 @@ def test_texts_that_do_not_fill_the_shape_are_told(data, whole):
 
 def test_an_unknown_datatype_is_told_with_those_there_are():
     assert fault_of("FP8", (1,), b"\0").startswith(
-        "found datatype 'FP8'; Triton has BOOL, UINT8"
+        "found datatype 'FP8'; want one of BOOL, UINT8"
     )
     with pytest.raises(ProtocolError):
         array_dtype("")

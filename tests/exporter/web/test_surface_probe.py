@@ -189,7 +189,7 @@ async def test_a_model_that_was_not_judged_is_no_success():
     [unjudged] = answer.values("probe_models_unjudged")
     assert judged + unjudged == 20
     assert unjudged > 0
-    assert "not asked: its metadata could not be read in time" in log.text
+    assert "not probed: its metadata could not be read in time" in log.text
 
 
 async def test_all_judged_and_ok_is_a_success_that_says_how_many():

@@ -316,7 +316,7 @@ def test_a_file_where_the_original_would_go_is_refused(site) -> None:
     file = site.repository / "double" / "1" / "original.py"
     file.write_text("somebody's")
     try:
-        with pytest.raises(FaultRefusedError, match=r"original\.py exists"):
+        with pytest.raises(FaultRefusedError, match=r"original\.py already exists"):
             LyingModel(model="double").require(site)
     finally:
         file.unlink()

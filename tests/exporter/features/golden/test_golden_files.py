@@ -231,7 +231,7 @@ class TestWrongFiles:
     def test_its_parts_do_not_fit_together(self, tmp_path, document) -> None:
         path = tmp_path / "parts.json"
         path.write_text(json.dumps(document))
-        assert "no json" in str(self.wrong(path))
+        assert "not a readable json" in str(self.wrong(path))
 
     def test_the_recorded_accuracy_is_a_word(self, tmp_path, columns) -> None:
         columns["recorded:accuracy"] = np.array(["good"])

@@ -18,7 +18,7 @@ WHOLE = {
     "model": "m",
     "slo": "p99<20ms",
     "valid": True,
-    "conclusion": "holds p99<20ms up to 100 requests/s",
+    "conclusion": "meets p99<20ms up to 100 requests/s",
     "capacity": {
         "requests_per_second": {"estimate": 100.0, "low": 90.0, "high": 110.0}
     },
@@ -78,7 +78,7 @@ def test_a_report_without_a_valid_capacity_becomes_its_verdict_and_reason(
     ("changes", "said"),
     [
         ({"format": "x"}, "is not a capacity report"),
-        ({"valid": False}, "no valid capacity (holds p99<20ms"),
+        ({"valid": False}, "no valid capacity (meets p99<20ms"),
         ({"capacity": None}, "no valid capacity"),
         ({"capacity": {}}, "incomplete"),
     ],
