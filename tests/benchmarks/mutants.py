@@ -167,8 +167,8 @@ def kept(
     one file.
     """
     now = dt.datetime.now(dt.UTC)
-    name = f"{now:%Y-%m-%d}-{version('tritonwatch')}-mutants.json"
-    path = HERE / "results" / name
+    name = f"{now:%Y-%m-%d}-{version('tritonwatch')}-mutants-seed-{options.seed}"
+    path = HERE / "results" / f"{name}.json"
     same = {"revision": measured, "seed": options.seed, "sample": options.sample}
     if path.exists() and not options.discard:
         earlier = json.loads(path.read_text("utf-8"))

@@ -226,6 +226,10 @@ def test_links_are_whole_where_their_addresses_are_given():
         folder, _, page = note["runbook_url"].rpartition("/")
         assert folder == "https://runbooks.example/triton"
         assert (RUNBOOKS / page).is_file()
+    shares = [
+        share for share in ("1.0000%", "50.0000%") for n in notes if share in str(n)
+    ]
+    assert sorted(set(shares)) == ["1.0000%", "50.0000%"], "bad events allowed"
 
 
 def test_links_of_the_shipped_rules_become_whole_as_documented(tmp_path):
