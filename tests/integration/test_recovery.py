@@ -188,7 +188,7 @@ def test_a_model_that_answers_badly_costs_no_other(
                 "triton_probe_total", model="m", protocol=protocol
             )
             if value > before.value("triton_probe_total", **found)
-        } - {"ok"}
+        } - {"ok", "late"}  # late: the sidecar could not run, and judges nothing
 
     # That an answer is late shows before it is given up.
     page = sidecar.wait(
