@@ -166,7 +166,10 @@ def test_a_hung_server_ends_the_look_by_its_deadline(fake, audit):
 
 @pytest.mark.parametrize(
     "operation",
-    ["statistics", "metrics", "infer", "trace_setting", "model_config", "server_ready"],
+    [
+        *("statistics", "metrics", "infer", "trace_setting", "server_ready"),
+        *("model_config", "model_metadata"),
+    ],
 )
 def test_one_operation_that_hangs_costs_only_what_it_tells(fake, audit, operation):
     fake.on(operation).reply(Hung())
@@ -180,9 +183,12 @@ def test_one_operation_that_hangs_costs_only_what_it_tells(fake, audit, operatio
         "infer": "ready-but-failing",
         "trace_setting": "tracing-unknown",
         "model_config": "not-asked",
+        "model_metadata": "not-asked",
         "server_ready": "server-not-ready",
     }[operation]
     assert told in seen.ids()
+    # What is not answered is refused by nobody.
+    assert "ready-but-unreadable" not in seen.ids()
     if operation == "statistics":
         # Who does not answer is not asked again.
         assert fake.received("statistics") == 1
