@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 # Before any of them is imported: their failures tell as much as those of tests.
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 # that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes shows how busy the machine is.
+hypothesis.settings.register_profile(
+    "unhurried", hypothesis.settings.default, deadline=None
+)
+hypothesis.settings.load_profile("unhurried")
 
 DEMO_MODELS = Path(__file__).parents[1] / "deploy" / "models"
 LONGEST = "test_shipped_experiments.py"

@@ -16,6 +16,7 @@ from fake_triton import (
     FakeTriton,
     Hung,
 )
+from waiting import patience
 
 from loadtests.engine import Options, run_closed
 from loadtests.mix import Mix
@@ -23,12 +24,13 @@ from loadtests.payloads.bodies import Row, body_of
 from loadtests.result import Outcome
 
 
-def few(target, mix, count, timeout_seconds=5.0):
+def few(target, mix, count, timeout_seconds=None):
+    timeout_seconds = timeout_seconds or patience(5)
     return run_closed(
         target,
         mix,
         concurrency=4,
-        duration_seconds=30.0,
+        duration_seconds=patience(30),
         requests=count,
         options=Options(timeout_seconds=timeout_seconds),
     )
@@ -46,7 +48,9 @@ def test_a_stream_has_a_first_response_and_times_between(
     assert result.requests.count(Outcome.OK) == 6, result.errors
     assert result.first_response.count == 6
     assert result.between_responses.count == 6 * 4
-    assert result.between_responses.quantile(0.5) >= 0.019
+    # A busy machine reads several at once, but none before it was sent.
+    assert (result.requests.done - result.requests.sent >= 4 * 0.019).all()
+    assert result.between_responses.max >= 0.019
     assert (result.requests.first < result.requests.done).all()
 
 
@@ -73,7 +77,9 @@ def test_no_lie_passes_for_a_streamed_answer(
         mix = Mix((replace(entry, style="stream"),))
         right = few(target, mix, 8)
         fake.on("infer").reply(lie)
-        wrong = few(target, mix, 8, timeout_seconds=0.5)
+        # Only what hangs is to be given up on, on any machine.
+        hangs = outcome is Outcome.TIMEOUT
+        wrong = few(target, mix, 8, timeout_seconds=0.5 if hangs else patience(5))
     assert right.requests.count(Outcome.OK) == 8, right.errors
     assert right.between_responses.count == 8 * 3
     assert set(wrong.requests.outcome.tolist()) == {outcome}, wrong.errors

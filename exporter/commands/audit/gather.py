@@ -187,6 +187,8 @@ class _Look:
                 break
             try:
                 access.grpc.model_spec(*key, timeout_seconds=self._patience())
+            except errors.DeadlineError:
+                continue  # No answer in time refuses nothing: it was not read.
             except errors.TritonError as error:
                 refused[key] = str(error)
         return refused

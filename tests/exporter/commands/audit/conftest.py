@@ -19,6 +19,7 @@ class Seen:
     evidence: object
     report: Report
     told: tuple[str, ...]
+    seconds: float
 
     def ids(self, severity=None):
         """Ids of all findings, or of those of one severity."""
@@ -64,11 +65,11 @@ def config():
 def audit(config):
     """One audit: `audit(fake, seconds)`, everything else as in `config`.
 
-    By default it has a second, more on a busy machine.
+    It has more seconds than these on a busy machine.
     """
 
-    def run(fake, seconds=None, **changes):
-        seconds = seconds or patience(1.0)
+    def run(fake, seconds=1.0, **changes):
+        seconds = patience(seconds)
         made = config(fake, **changes)
         told = []
         evidence = look(made, seconds, told.append)
@@ -79,6 +80,6 @@ def audit(config):
             seconds=seconds,
             tritonwatch_version="0",
         )
-        return Seen(evidence, report, tuple(told))
+        return Seen(evidence, report, tuple(told), seconds)
 
     return run
