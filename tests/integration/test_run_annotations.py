@@ -59,7 +59,7 @@ def test_a_run_is_a_mark_while_it_goes_on(
                 found = [metric for metric, _ in prometheus.values(marks[name])]
                 labels = {tuple(v for _, v in sorted(m.items())) for m in found}
                 assert labels == wanted, board
-        for title in ("Active runs", "Phases"):
+        for title in ("Active runs", "Phases of runs"):
             for query in panel_queries(title):
                 assert len(prometheus.query(query)) == 3, title
         going_on.close()
