@@ -84,7 +84,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class JointModel:
-    """What a batch is compared with.
+    """The correlations of a reference, with which batches are compared.
 
     `used` are the numeric features that take part, with their `centre` and `width`;
     `codes` the columns of each category. `mean` and `deviation` (columns, columns) are

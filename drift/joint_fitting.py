@@ -1,4 +1,4 @@
-"""What a reference says about the correlations of its columns."""
+"""The correlations between the columns of a reference, fitted from its rows."""
 
 from __future__ import annotations
 

@@ -19,12 +19,9 @@ from exporter.access.own_traffic import OwnTraffic
 from exporter.access.readiness import ReadinessHold
 from exporter.access.span_buffer import SpanBuffer
 from exporter.config import connect
+from exporter.config.configured_collectors import configured_collectors
 from exporter.errors import ListenError
-from exporter.features.comparison.comparison_settings import ComparisonCollectorSettings
-from exporter.features.drift.drift_settings import DriftCollectorSettings
-from exporter.features.energy.energy_settings import energy_settings
 from exporter.features.slo.objectives import expanded
-from exporter.features.slo.slo_collector import SloSettings
 from exporter.network.admission import Admission
 from exporter.output.push import OtlpRunner
 from exporter.output.series_lives import SeriesLives
@@ -59,10 +56,6 @@ Runner = CollectorRunner | ProbeRunner | OtlpRunner
 
 # A name no collector or probe can have.
 _OTLP: Final = "otlp:push"
-_SLO: Final = "slo"
-_DRIFT: Final = "drift"
-_COMPARISON: Final = "comparison"
-_ENERGY: Final = "energy"
 _OLD_SERVER: Final = "server:old"
 _TELL_SECONDS: Final = 2.0
 
@@ -290,7 +283,7 @@ class Sidecar:
                 client.close()
 
     def _apply(self, config: Config, *, keep: bool) -> None:
-        collectors = _collectors(config)
+        collectors = configured_collectors(config)
         probes = {p.label: p for p in config.all_probes()}
         wanted: dict[str, Settings] = {**collectors, **probes}
         if config.otlp is not None:
@@ -382,21 +375,3 @@ class Sidecar:
             self._clock,
             self._wall_clock,
         )
-
-
-def _collectors(config: Config) -> dict[str, CollectorSettings]:
-    """Every collector that runs, those that a section of the file stands for included."""
-    collectors: dict[str, CollectorSettings] = {
-        c.kind: c for c in config.all_collectors()
-    }
-    if config.slos:
-        collectors[_SLO] = SloSettings(objectives=expanded(config.slos))
-    if config.drift:
-        collectors[_DRIFT] = DriftCollectorSettings.of(config.drift)
-    if config.comparisons:
-        collectors[_COMPARISON] = ComparisonCollectorSettings(
-            comparisons=config.comparisons
-        )
-    if config.power is not None:
-        collectors[_ENERGY] = energy_settings(config.power, config.cost)
-    return collectors

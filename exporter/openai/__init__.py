@@ -1,1 +1,1 @@
-"""How to talk to an OpenAI-compatible server: requests, streamed answers, a client."""
+"""Requests to an OpenAI-compatible server, its streamed answers, and a client."""

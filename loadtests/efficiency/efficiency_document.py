@@ -140,7 +140,7 @@ class _Figure:
 
     @property
     def finding(self) -> str:
-        """What the interval shows, in two or three words."""
+        """Return the finding of the interval, in two or three words."""
         undecided = "too few pairs" if self.interval.low is None else "undecided"
         return {1: self.above, -1: self.below, 0: undecided}[self.side]
 

@@ -127,7 +127,7 @@ def window_100k(*, quick: bool = False) -> Iterator[Figure]:
 
 
 def joint_cost(*, quick: bool = False) -> Iterator[Figure]:
-    """What correlations between columns add to counting, both in turn."""
+    """Yield the cost of correlations relative to counting alone, measured in turns."""
     rng = np.random.default_rng(figures.SEED)
     rows = rng.normal(size=(100_000, 60)).astype(np.float32)
     profile = fit(

@@ -1,4 +1,4 @@
-"""Whether an area's fast tests notice a mutant, tested in a copy of the working tree."""
+"""Runs an area's fast tests on a mutant, in a copy of the working tree."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Found:
-    """What became of an area's mutants."""
+    """The results of an area's mutants."""
 
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()

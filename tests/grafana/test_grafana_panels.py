@@ -120,7 +120,7 @@ def _each(boards: dict[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple[int, 
 def _filled(
     server: Prometheus, boards: dict[str, Any], since: float
 ) -> tuple[Span, dict[str, Any]]:
-    """What Prometheus has, as soon as every panel that shall have data has some."""
+    """Return Prometheus' data once every panel that must have data has some."""
     deadline = time.monotonic() + patience(PATIENCE_SECONDS)
     while True:
         now = time.time()

@@ -1,4 +1,4 @@
-"""What a search publishes of its runs: levels, capacity, headroom and doubts, in whole."""
+"""The whole result of a search: levels, capacity, headroom and doubts."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class ErringModel(WrappedModel):
 
 
 class StalledStream(WrappedModel):
-    """A decoupled model that stops in the middle of its answers, and goes on late."""
+    """A decoupled model whose answers stop in the middle and continue later."""
 
     kind: Literal["stalled_stream"] = "stalled_stream"
     share: float = Field(default=1.0, gt=0.0, le=1.0)

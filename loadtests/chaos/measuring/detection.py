@@ -61,7 +61,7 @@ class Signal(Settings):
     """When the condition was last seen to hold, or when the alert stopped firing; null
     where it still fires."""
     after_seconds: float | None = None
-    """Time that is held against the limit: of a metric since the fault was in effect,
+    """Time that is compared with the limit: of a metric since the fault was in effect,
     of an alert since the injection."""
     within_seconds: float | None = None
     """The limit; null for alerts that fired and did not have to."""

@@ -310,6 +310,6 @@ def _notes(draft: Findings, evidence: Evidence) -> Iterator[str]:
     for fault in draft.faults:
         yield from (one.note for one in fault.signals if one.note)
     if evidence.load is not None:
-        # Its warnings hold the sender's delay against the latency of one request, of
-        # which nothing is told here.
+        # Its warnings compare the sender's delay with the latency of one request, which
+        # is not reported here.
         yield from (f"the load run: {said}" for said in evidence.load.verdict.reasons)
