@@ -93,7 +93,7 @@ def _bytes_of(path: Path) -> bytes:
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     except UnusableFileError as error:
-        problem = f"cannot be read: {error}"
+        problem = f"cannot be read: {str(error).removeprefix(f'{path} ')}"
     raise ConfigError(str(path), [problem])
 
 

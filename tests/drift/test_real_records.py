@@ -45,7 +45,7 @@ def test_the_days_that_hang_together_are_found_and_the_far_ones_named(records):
     assert (spread.location[:numeric] > 5).sum() >= numeric - 2
     far = [
         n
-        for n, growth in zip(profile.schema.names, spread.growth, strict=True)
+        for n, growth in zip(profile.names, spread.growth, strict=True)
         if growth > FAR
     ]
     assert far

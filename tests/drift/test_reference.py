@@ -52,7 +52,7 @@ def test_a_profile_survives_the_journey_through_bytes(profile):
         (lambda data: data[:-5] + b"00000", "damaged"),
         (lambda data: data.replace(b" 4 ", b" 99 ", 1), "version '99'"),
         (lambda _: codec.encode("monitor", 1, {}), "'monitor' file"),
-        (lambda _: codec.encode("profile", 1, {"rows": 3}), "cannot be read"),
+        (lambda _: codec.encode("profile", 1, {"rows": 3}), "cannot read the profile"),
     ],
 )
 def test_foreign_and_damaged_bytes_are_named_as_such(profile, damage, message):

@@ -113,7 +113,7 @@ def test_the_order_of_rows_does_not_matter(kind, baseline):
 
 @each
 def test_an_empty_window_has_no_distance(kind, baseline):
-    empty = Counts.empty(3, 2)
+    empty = Counts.empty(len(baseline.profile.names), 2)
     assert np.isnan(kind().distance(baseline.compare(empty))).all()
 
 
@@ -267,6 +267,8 @@ def test_distances_of_whole_numbers_and_of_many_zeros_agree_with_scipys():
     ]
     found = np.array([drift.statistics.Wasserstein().distance(each) for each in clean])
     null = drift.statistics.Wasserstein().null(clean[0])
-    assert (found.max(axis=0) < null.bound).all()
+    # The third feature is that of correlations, which have no distance.
+    found, bound, mean = found[:, :2], null.bound[:2], null.mean[:2]
+    assert (found.max(axis=0) < bound).all()
     # 30 windows: a standard error of the mean is at most 18 % of it.
-    assert np.allclose(found.mean(axis=0) / null.mean, 1.0, atol=0.5)
+    assert np.allclose(found.mean(axis=0) / mean, 1.0, atol=0.5)

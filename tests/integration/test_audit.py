@@ -223,7 +223,7 @@ def test_it_ends_with_0_if_nothing_is_at_warning_or_above(audit):
         ended = audit(fake, seconds=2, form="text")
     assert ended.code == 0, ended.out
     assert ended.out.startswith("tritonwatch audit of")
-    assert ended.err.splitlines()[0].startswith("audit: asking")
+    assert ended.err.splitlines()[0].startswith("audit: reading")
 
 
 def test_a_server_that_is_away_is_a_finding_and_not_a_crash(audit):
@@ -259,7 +259,7 @@ def test_wrong_usage_ends_with_2_before_anything_is_asked(arguments):
     ended = _run(*arguments)
     assert ended.code == 2, ended.err
     assert ended.out == ""
-    assert "audit: asking" not in ended.err
+    assert "audit: reading" not in ended.err
     assert "Traceback" not in ended.err
 
 

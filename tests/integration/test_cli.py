@@ -57,7 +57,7 @@ def test_serve_with_a_pipe_in_place_of_a_file_does_not_wait_for_its_writer(
     result = tritonwatch("serve", "--config", str(tmp_path / "fifo"))
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
-    assert "is no regular file" in line
+    assert "is not a regular file" in line
 
 
 def test_a_port_in_use_is_one_clear_line_and_exit_2(tmp_path) -> None:

@@ -233,4 +233,4 @@ def test_the_models_of_the_config_are_the_only_ones_looked_at(audit):
 
 def test_progress_is_told_while_it_looks(fake, audit):
     told = audit(fake, 4.0).told
-    assert [line.split()[0] for line in told] == ["asking", "1", "sending"]
+    assert [line.split()[0] for line in told] == ["reading", "1", "sending"]
