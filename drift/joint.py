@@ -88,7 +88,8 @@ class JointModel:
 
     `used` are the numeric features that take part, with their `centre` and `width`;
     `codes` the columns of each category. `mean` and `deviation` (columns, columns) are
-    those of Fisher's z over the reference's batches.
+    those of Fisher's z over the reference's batches. The deviation of two columns of one
+    category is infinite: their correlation follows from the shares of its values.
     """
 
     used: NDArray[np.intp]
@@ -108,7 +109,8 @@ class JointModel:
 
     def cell(self, batch: Narrow) -> int:
         """The cell of a batch, (BATCH, columns), whose contents are lost."""
-        apart = score(fisher(batch), self.mean, self.deviation)
+        z, constant = fisher(batch)
+        apart = score(z, constant, self.mean, self.deviation)
         return UNSEEN if apart > self.limit else USUAL
 
     def state(self) -> dict[str, Any]:
@@ -190,8 +192,11 @@ def encoded(
     return np.concatenate((found.astype(np.float32, copy=False), *parts), axis=1)
 
 
-def fisher(batch: Narrow) -> Narrow:
-    """Fisher's z of each pair of columns; 0 for a column with itself or a constant one."""
+def fisher(batch: Narrow) -> tuple[Narrow, NDArray[np.bool_]]:
+    """Return Fisher's z of each pair of columns, and which columns are constant.
+
+    It is 0 for a column with itself or a constant one.
+    """
     batch -= batch.sum(axis=0) * np.float32(1.0 / batch.shape[0])
     size = np.sqrt(np.einsum("rc,rc->c", batch, batch))
     batch /= np.where(size > 0, size, np.float32(1.0))
@@ -204,13 +209,22 @@ def fisher(batch: Narrow) -> Narrow:
     np.minimum(found, _MOST, out=found)
     np.maximum(found, -_MOST, out=found)
     found.reshape(-1)[:: columns + 1] = 0.0
-    return np.asarray(np.arctanh(found, out=found))
+    return np.asarray(np.arctanh(found, out=found)), size == 0
 
 
-def score(z: Narrow, mean: Narrow, deviation: Narrow) -> float:
-    """The score of a batch from Fisher's z of its pairs, which are lost."""
+def score(
+    z: Narrow, constant: NDArray[np.bool_], mean: Narrow, deviation: Narrow
+) -> float:
+    """Return the score of a batch from Fisher's z of its pairs, which are lost.
+
+    A column that is constant in the batch shows nothing: a value that vanished changes that
+    column alone.
+    """
     z -= mean
     z /= deviation
+    if constant.any():
+        z[constant] = 0.0
+        z[:, constant] = 0.0
     return max(float(z.max()), -float(z.min()))
 
 

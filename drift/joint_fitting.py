@@ -74,7 +74,7 @@ def fit_joint(
             f"at least {MIN_BATCHES * BATCH} are needed"
         )
 
-    def fishers() -> Iterator[Narrow]:
+    def fishers() -> Iterator[tuple[Narrow, NDArray[np.bool_]]]:
         for start in range(0, batches * BATCH, _TOGETHER * BATCH):
             stop = min(start + _TOGETHER * BATCH, batches * BATCH)
             rows = encoded(
@@ -85,27 +85,45 @@ def fit_joint(
 
     fold = np.arange(batches) * _FOLDS // batches
     first, second = np.zeros((2, _FOLDS, columns, columns))
-    for place, z in zip(fold, fishers(), strict=True):
+    for place, (z, _) in zip(fold, fishers(), strict=True):
         first[place] += z
         second[place] += z**2
     sizes = np.bincount(fold, minlength=_FOLDS)
+    one = _of_one_category(scales[0].size, codes)
     moments = [
-        _moments(first.sum(0) - first[k], second.sum(0) - second[k], batches - sizes[k])
+        _moments(
+            first.sum(0) - first[k], second.sum(0) - second[k], batches - sizes[k], one
+        )
         for k in range(_FOLDS)
     ]
     scores = np.array(
-        [score(z, *moments[place]) for place, z in zip(fold, fishers(), strict=True)]
+        [
+            score(z, constant, *moments[place])
+            for place, (z, constant) in zip(fold, fishers(), strict=True)
+        ]
     )
     limit = float(np.sort(scores)[-1 - max(round(batches * UNUSUAL), 1)])
-    mean, deviation = _moments(first.sum(0), second.sum(0), batches)
+    mean, deviation = _moments(first.sum(0), second.sum(0), batches, one)
     model = JointModel(*scales, tuple(codes), mean, deviation, limit)
     return model, [UNSEEN if apart > limit else USUAL for apart in scores]
 
 
-def _moments(first: Floats, second: Floats, number: int) -> tuple[Narrow, Narrow]:
+def _of_one_category(numeric: int, codes: Sequence[Code]) -> NDArray[np.bool_]:
+    """Return which pairs of columns are of the same category, (columns, columns)."""
+    sizes = [code.chosen.size for code in codes]
+    owner = np.concatenate(
+        (np.full(numeric, -1), np.repeat(np.arange(len(sizes)), sizes))
+    )
+    return np.asarray((owner[:, None] == owner) & (owner >= 0))
+
+
+def _moments(
+    first: Floats, second: Floats, number: int, one_category: NDArray[np.bool_]
+) -> tuple[Narrow, Narrow]:
     mean = first / number
     variance = np.maximum(second - number * mean**2, 0.0) / (number - 1)
     deviation = np.maximum(np.sqrt(variance), _LEAST_DEVIATION)
+    deviation[one_category] = np.inf
     return mean.astype(np.float32), deviation.astype(np.float32)
 
 
