@@ -238,7 +238,7 @@ def test_headroom_is_what_production_leaves_of_a_valid_capacity(
         (
             "precise",
             ESTIMATE,
-            "holds p99<20ms up to 100 requests/s, 95 % interval 90 to",
+            "meets p99<20ms up to 100 requests/s, 95 % interval 90 to",
         ),
         (
             "budget",
@@ -291,7 +291,7 @@ def test_only_runs_within_a_level_of_the_boundary_are_held_against_a_result() ->
 def test_disturbed_runs_are_a_warning_and_many_of_them_a_reason(
     disturbed, invalid
 ) -> None:
-    said = f"{disturbed} of 10 runs beside the boundary were disturbed: busy"
+    said = f"{disturbed} of 10 runs near the boundary were disturbed: busy"
     runs = [run_at(100.0, ["busy", "late"] * (n < disturbed)) for n in range(10)]
     found = judged(*runs)
     assert found.reasons == [said] * invalid

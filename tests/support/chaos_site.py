@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.site import FaultProxy
 
 MODEL = "digits_fp32"
+STREAMING_MODEL = "llm"
 _TOKEN = re.compile(r"tw[0-9a-f]{10}")
 
 
@@ -72,8 +73,9 @@ class Deployment:
     def mend(self) -> None:
         """Running and serving, whatever a fault has ended for good."""
         self.triton.start()
-        if states(self.triton.http).get(MODEL) != "READY":
-            load(self.triton.http, MODEL)
+        for model in (MODEL, STREAMING_MODEL):
+            if states(self.triton.http).get(model) != "READY":
+                load(self.triton.http, model)
         if not self.sidecar.running:
             self.sidecar = self._sidecar_at()
 
@@ -85,15 +87,16 @@ class Deployment:
             processes = (server, *stubs_of(server))
             stopped = [p.pid for p in processes if p.state in {"T", "t"}]
             found += [f"process {pid} is stopped" for pid in stopped]
-        files = sorted(p.name for p in (self.triton.repository / MODEL).rglob("*"))
-        if files != self.files:
-            found.append(f"files of the model: {files}; before: {self.files}")
+        if (files := self._files()) != self.files:
+            found.append(f"files of the models: {files}; before: {self.files}")
         return found
 
     def remember(self) -> None:
         """What `wrong` compares with."""
-        files = (self.triton.repository / MODEL).rglob("*")
-        self.files = sorted(path.name for path in files)
+        self.files = self._files()
+
+    def _files(self) -> list[str]:
+        return sorted(path.name for path in self.triton.repository.rglob("*"))
 
 
 def left_on_host(journal: str) -> list[str]:

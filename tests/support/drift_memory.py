@@ -90,8 +90,7 @@ def live(profile: bytes, data: np.ndarray, windows: int) -> Watch:
             watch.put({"x": copied(data[start : start + 64])})
         clock.now += 2.0
         watch.step()
-        for part in watch.state():
-            assert len(part)
+        watch.state()
     return watch
 
 

@@ -147,7 +147,9 @@ def test_a_missing_privilege_is_refused_before_anything_is_touched(
     )
     before = experiments.server.pid
     monkeypatch.setattr("loadtests.chaos.faults.needs.os.kill", away)
-    with pytest.raises(FaultRefusedError, match="another user's; run as that user"):
+    with pytest.raises(
+        FaultRefusedError, match="belongs to another user; run as that user"
+    ):
         experiments.run(given)
     assert experiments.server.pid == before
     assert experiments.well()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chaos_site import MODEL, Deployment, left_on_host
+from chaos_site import MODEL, STREAMING_MODEL, Deployment, left_on_host
 from fault_needs import require_for
 from killed_runner import Nursery
 from monitoring import Job, Prometheus
@@ -47,12 +47,13 @@ def deployment(
     triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")
-    shutil.copytree(MODELS / MODEL, folder / "models" / MODEL)
+    for model in (MODEL, STREAMING_MODEL):
+        shutil.copytree(MODELS / model, folder / "models" / model)
     triton = EmbeddedTriton(
         folder / "models",
         environment=triton_environment,
         model_control="explicit",
-        arguments=(f"--load-model={MODEL}",),
+        arguments=(f"--load-model={MODEL}", f"--load-model={STREAMING_MODEL}"),
         log=folder / "triton.log",
     )
     with triton, contextlib.ExitStack() as beside:
@@ -99,7 +100,8 @@ class Undoing:
         self._kind = FAULTS[fault["kind"]]
         self._fault = fault
         if "model" in self._kind.model_fields:
-            self._fault = {**fault, "model": MODEL}
+            streams = fault["kind"] == "stalled_stream"
+            self._fault = {**fault, "model": STREAMING_MODEL if streams else MODEL}
         self._deployment = deployment
         self._nursery = nursery
         self._state = state

@@ -169,7 +169,7 @@ def test_a_model_whose_signature_changed_is_told_and_asked_nothing(scene) -> Non
         client.close()
     verdict = scene.attempt(probe)
     assert verdict.outcome == "invalid"
-    assert "'y': m version 1 takes this input" in verdict.detail
+    assert "'y': input of m version 1 without a column" in verdict.detail
     assert scene.fake.received("infer") == asked
 
 

@@ -51,7 +51,7 @@ def test_objectives_on_streams_count_first_responses_or_gaps(
 )
 def test_goodput_under_limits_that_are_not_there_is_refused(collectors, has) -> None:
     slo = "slos: [{name: s, kind: goodput, limits: a, objective_ratio: 0.9}]"
-    with pytest.raises(ConfigError, match=f"the limits 'a' .* traces has {has}"):
+    with pytest.raises(ConfigError, match=f"the limits 'a'; .* traces has {has}"):
         parse((collectors + slo).encode(), "f.yaml", {})
 
 

@@ -346,7 +346,7 @@ class TestState:
         fed(first, noise(30))
         state = first.to_state()
         state["baseline"] |= change
-        with pytest.raises(ValueError, match="no state of a signal"):
+        with pytest.raises(ValueError, match="invalid state of a signal"):
             second.restore(state)
         assert second.to_state() == Signal(plan(learn_samples=30)).to_state()
 
