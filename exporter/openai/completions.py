@@ -77,7 +77,7 @@ def read_chunk(data: bytes) -> Chunk:
         return Chunk(error=error)
     choices = document.get("choices") or ()
     if not isinstance(choices, list | tuple):
-        raise ValueError("its choices are no list")  # noqa: TRY004 - of the server
+        raise ValueError("`choices` is not a list")  # noqa: TRY004 - of the server
     usage = document.get("usage")
     if not isinstance(usage, dict):
         usage = {}
@@ -100,7 +100,7 @@ def json_object(data: bytes) -> dict[str, Any]:
     except RecursionError:
         document = None
     if not isinstance(document, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - of the server
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - of the server
     return document
 
 

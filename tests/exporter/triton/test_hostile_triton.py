@@ -196,7 +196,7 @@ def client(fake) -> Generator[GrpcClient]:
 )
 def test_an_answer_of_countless_entries_is_refused(fake, client, operation, entry, ask):
     fake.on(operation, protocol="grpc").reply(Body(entry * 100_000))
-    with pytest.raises(errors.ProtocolError, match=r"found 100000 .* at most"):
+    with pytest.raises(errors.ProtocolError, match=r"found 100000 .*; the maximum is"):
         ask(client)
 
 

@@ -26,7 +26,7 @@ async def test_a_page_is_only_read(method):
     async with serving(start=False) as served:
         answers = {path: await served.ask(path, method) for path in paths}
     told = {path: (a.status, a.text, a.headers["allow"]) for path, a in answers.items()}
-    assert told == {p: (405, f"{p} takes GET, HEAD\n", "GET, HEAD") for p in paths}
+    assert told == {p: (405, f"{p} accepts GET, HEAD\n", "GET, HEAD") for p in paths}
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
