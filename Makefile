@@ -9,7 +9,7 @@ JOBS ?= 4
 SUITE := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests
 FAST := not triton and not slow and not bench and not exhaustive
 # Without a package: the frame that all features stand in, and what holds them together.
-QUICK := exporter/access exporter/config exporter/network exporter/output exporter/own_requests exporter/runtime exporter/status exporter/system exporter/taps exporter/triton exporter/web grafana/test_dashboards.py
+QUICK := exporter/access exporter/config exporter/network exporter/openai exporter/output exporter/own_requests exporter/runtime exporter/status exporter/system exporter/taps exporter/triton exporter/web grafana/test_dashboards.py
 NOT_ALL := -m "not bench and not exhaustive" --timeout 900 --durations 40 --durations-min 20
 ONLY ?=
 TRITON ?=
