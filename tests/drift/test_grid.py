@@ -196,7 +196,7 @@ def test_with_too_many_categories_to_keep_none_is_called_unseen():
     assert CategoryTable(grid).cells(["never"]) == [OTHER]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(-(2**62), 2**62), max_size=30))
 def test_integer_categories_count_alike_by_lookup_and_by_name(values):
     grid = build_category_grid({"-3": 4, "0": 2, "17": 9}, complete=True)

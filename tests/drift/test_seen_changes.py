@@ -91,7 +91,7 @@ def found(reference, window):
     return judge(profile, counted.take()).outcome == "drift"
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.sampled_from(sorted(COLUMNS)),
     st.sampled_from(CHANGES),

@@ -88,7 +88,7 @@ def test_the_reference_is_at_no_distance_from_itself(kind, baseline):
 
 
 @each
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 300), shift=st.floats(-9, 9))
 def test_distances_are_finite_and_not_negative(kind, baseline, seed, rows, shift):
     window = count(baseline.profile, draw(np.random.default_rng(seed), rows, shift))

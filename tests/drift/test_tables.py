@@ -119,7 +119,7 @@ def test_a_feather_file_of_one_huge_batch_is_refused(tmp_path):
         Table(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(content=st.binary(max_size=200))
 def test_any_bytes_are_a_table_or_a_data_error(content, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz")

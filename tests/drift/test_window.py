@@ -44,7 +44,7 @@ def cut(data, start, stop):
     return {name: tensor[start:stop] for name, tensor in data.items()}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 6000), min_size=1, max_size=6), st.integers(0, 99))
 def test_merging_parts_equals_one_pass_bit_for_bit(profile, ends, seed):
     data = draw(np.random.default_rng(seed), 6000)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from exporter.histograms.buckets import upper_bound
 from exporter.histograms.histogram import Histogram
 
-PATIENT = settings(deadline=None)
 PROMISED_ERROR = 0.0109
 MICROSECOND_TO_HOUR = st.floats(1e-6, 3600.0)
 # Floats over the whole range are tiny, most of them: one in four is enough of those.

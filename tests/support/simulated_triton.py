@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from exporter import errors
@@ -13,7 +12,6 @@ from exporter.access.own_traffic import OwnTraffic
 from exporter.features.statistics.production_counts import Production
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 KEY = ("m", "1")
 TICKS = 10  # from look to look
 LOOK_TICKS = 3  # from reading the statistics to reading the ledger

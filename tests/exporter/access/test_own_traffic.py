@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import errors
@@ -28,7 +28,6 @@ from exporter.triton.model import (
 )
 from exporter.triton.token_outputs import tokens_of
 
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 KEY, STEP = ("m", "1"), ("step", "2")
 
 
@@ -247,7 +246,6 @@ def test_neither_a_pause_nor_a_request_waits_for_ever():
             assert ledger.counts(STEP).in_flight == ONE
 
 
-@PATIENT
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["ok", "fail", "late"]))))
 def test_counts_add_up(requests):
     ledger = OwnTraffic(run_id="run")

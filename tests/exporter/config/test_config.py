@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import config_file
@@ -25,7 +25,6 @@ from exporter.config.configuration import (
 from exporter.errors import ConfigError
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 DATA = Path(__file__).parents[2] / "data" / "config"
 INVALID = sorted(path.stem for path in (DATA / "invalid").glob("*.yaml"))
 VALID = sorted(path.stem for path in (DATA / "valid").glob("*.yaml"))
@@ -211,7 +210,6 @@ def test_a_long_wrong_value_is_cut():
     assert len(problem) < 200
 
 
-@PATIENT
 @given(st.binary(max_size=300))
 def test_any_bytes_give_a_configuration_or_problems(raw):
     outcome = outcome_of(raw)
@@ -238,7 +236,6 @@ DOCUMENTS = st.recursive(
 )
 
 
-@PATIENT
 @given(st.dictionaries(st.sampled_from(sorted(Config.model_fields)), DOCUMENTS))
 def test_any_values_give_a_configuration_or_problems_without_secrets(document):
     text = yaml.safe_dump(document, allow_unicode=True)

@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 from exporter.config import logs
 from exporter.config.configuration import LogSettings
 
-PATIENT = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+PATIENT = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 FORMATS = ["logfmt", "json"]
 HOSTILE = [
     "two\nlines",

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.histograms.buckets import (
@@ -25,7 +25,6 @@ from exporter.histograms.buckets import (
 )
 from exporter.histograms.histogram import Histogram
 
-PATIENT = settings(deadline=None)
 INDEXES = st.integers(FIRST_INDEX, LAST_INDEX)
 POSITIVE = st.floats(5e-324, 8e307)
 # Values where an index can go wrong: on a bound, and one float to either side of it.
@@ -54,7 +53,6 @@ def test_every_bound_is_the_nearest_float_to_its_power_of_two():
     assert UPPER.tolist() == expected
 
 
-@PATIENT
 @given(POSITIVE)
 def test_a_value_lies_in_the_bucket_that_exact_arithmetic_gives(value):
     index = prometheus_index(value)
@@ -64,7 +62,6 @@ def test_a_value_lies_in_the_bucket_that_exact_arithmetic_gives(value):
     assert Fraction(2) ** (index - 1) < power <= Fraction(2) ** index
 
 
-@PATIENT
 @given(INDEXES)
 def test_a_bound_belongs_to_the_bucket_below_it_and_the_next_float_does_not(index):
     bound = upper_bound(index)
@@ -84,7 +81,6 @@ def test_a_power_of_two_closes_its_bucket_in_both_conventions(exponent):
     assert buckets.counts.tolist() == [1]
 
 
-@PATIENT
 @given(st.floats(1e-9, 1e6).filter(lambda value: value > ZERO_THRESHOLD))
 def test_both_offsets_name_bounds_that_enclose_the_value(value):
     histogram = Histogram()
@@ -124,7 +120,6 @@ def test_the_span_ends_in_the_zero_bucket_and_in_the_last_one(value, slot):
     assert tally(np.array([value]), 0, LAST_SLOT).nonzero()[0].tolist() == [slot]
 
 
-@PATIENT
 @given(st.lists(POSITIVE | AT_BOUNDS | st.just(0.0), min_size=1, max_size=50))
 def test_an_array_is_counted_as_its_values_are_one_by_one(values):
     slots = [slot_of(value) for value in values]

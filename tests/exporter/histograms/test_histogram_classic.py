@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latencies import ANY_LATENCY, PATIENT, histogram_of, samples_of
+from latencies import ANY_LATENCY, histogram_of, samples_of
 
 from exporter.histograms.buckets import (
     GROWTH,
@@ -19,7 +19,6 @@ from exporter.histograms.buckets import (
 )
 
 
-@PATIENT
 @given(
     samples_of(ANY_LATENCY),
     st.lists(st.floats(0.0, 1e6), min_size=1, max_size=20),
@@ -33,14 +32,12 @@ def test_classic_counts_are_exact_for_a_bound_within_1_09_percent(values, bounds
         assert least <= count <= np.count_nonzero(values <= bound + off)
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY), st.integers(-959, 639))
 def test_a_classic_count_under_a_bucket_bound_is_exact(values, index):
     bound = upper_bound(index)
     assert histogram_of(values).cumulative([bound]) == (np.sum(values <= bound),)
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY), samples_of(ANY_LATENCY), st.lists(st.floats(-1.0, 1e7)))
 def test_classic_counts_never_fall_as_time_or_bounds_grow(before, after, bounds):
     bounds = [*sorted(bounds), math.inf]

@@ -10,7 +10,6 @@ from latencies import (
     ANY_LATENCY,
     LATENCIES,
     MICROSECOND_TO_HOUR,
-    PATIENT,
     PROMISED_ERROR,
     THOUSANDTHS,
     exact_quantile,
@@ -21,7 +20,6 @@ from latencies import (
 from exporter.histograms.histogram import Histogram
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY, 0), samples_of(MICROSECOND_TO_HOUR, 0))
 def test_since_holds_exactly_what_came_later(before, after):
     histogram = histogram_of(before)
@@ -37,7 +35,6 @@ def test_since_holds_exactly_what_came_later(before, after):
     assert Histogram.from_state(json.loads(json.dumps(later.to_state()))) == later
 
 
-@PATIENT
 @given(LATENCIES, LATENCIES, THOUSANDTHS)
 def test_quantiles_of_a_difference_keep_the_promised_error(before, after, thousandths):
     histogram = histogram_of(before)

@@ -14,7 +14,6 @@ from latencies import (
     ANY_LATENCY,
     CLUSTERED,
     LATENCIES,
-    PATIENT,
     PROMISED_ERROR,
     THOUSANDTHS,
     exact_quantile,
@@ -27,7 +26,6 @@ from exporter.histograms.histogram import Histogram
 from exporter.histograms.histogram_state import MAX_COUNT
 
 
-@PATIENT
 @given(LATENCIES | CLUSTERED, THOUSANDTHS)
 def test_a_quantile_is_within_1_09_percent_of_the_exact_one(values, thousandths):
     exact = exact_quantile(values, thousandths)
@@ -35,7 +33,6 @@ def test_a_quantile_is_within_1_09_percent_of_the_exact_one(values, thousandths)
     assert abs(quantile - exact) <= PROMISED_ERROR * exact
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY.filter(lambda v: v <= 1e6)), THOUSANDTHS)
 def test_below_the_zero_threshold_a_quantile_is_within_a_nanosecond(values, q):
     exact = exact_quantile(values, q)
@@ -43,7 +40,6 @@ def test_below_the_zero_threshold_a_quantile_is_within_a_nanosecond(values, q):
     assert error <= max(PROMISED_ERROR * exact, 1e-9)
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY))
 def test_the_first_and_the_last_quantile_are_the_exact_extremes(values):
     histogram = histogram_of(values)
@@ -51,7 +47,6 @@ def test_the_first_and_the_last_quantile_are_the_exact_extremes(values):
     assert histogram.quantile(1.0) == histogram.max == values.max()
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY))
 def test_quantiles_never_fall_as_q_grows(values):
     histogram = histogram_of(values)
@@ -78,7 +73,6 @@ def test_an_empty_histogram_knows_nothing():
     assert Histogram.from_state(empty.to_state()) == empty
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY, 0), samples_of(ANY_LATENCY, 0))
 def test_merging_equals_recording_everything_once_and_commutes(left, right):
     once = histogram_of(np.concatenate([left, right]))
@@ -86,7 +80,6 @@ def test_merging_equals_recording_everything_once_and_commutes(left, right):
     assert histogram_of(right) + histogram_of(left) == once
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY), samples_of(ANY_LATENCY))
 def test_merging_leaves_the_other_as_it_was(left, right):
     whole, other = histogram_of(left), histogram_of(right)
@@ -95,7 +88,6 @@ def test_merging_leaves_the_other_as_it_was(left, right):
     assert other == histogram_of(right)
 
 
-@PATIENT
 @given(LATENCIES)
 def test_a_histogram_can_be_merged_with_itself(values):
     histogram = histogram_of(values)
@@ -103,7 +95,6 @@ def test_a_histogram_can_be_merged_with_itself(values):
     assert histogram == histogram_of(values, values)
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY))
 def test_recording_one_by_one_equals_recording_an_array(values):
     one_by_one = Histogram()
@@ -112,7 +103,6 @@ def test_recording_one_by_one_equals_recording_an_array(values):
     assert one_by_one == histogram_of(values)
 
 
-@PATIENT
 @given(ANY_LATENCY, st.integers(1, 1000))
 def test_recording_a_count_equals_recording_that_often(value, count):
     counted = Histogram()
@@ -120,7 +110,6 @@ def test_recording_a_count_equals_recording_that_often(value, count):
     assert counted == histogram_of(np.full(count, value))
 
 
-@PATIENT
 @given(samples_of(st.floats(1e-6, 3600.0)))
 def test_count_sum_and_extremes_are_those_of_the_values(values):
     histogram = histogram_of(values)

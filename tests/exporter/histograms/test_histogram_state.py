@@ -8,12 +8,11 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latencies import ANY_LATENCY, PATIENT, histogram_of, samples_of
+from latencies import ANY_LATENCY, histogram_of, samples_of
 
 from exporter.histograms.histogram import Histogram
 
 
-@PATIENT
 @given(samples_of(ANY_LATENCY, 0))
 def test_a_state_survives_json(values):
     histogram = histogram_of(values)
@@ -72,7 +71,6 @@ json_values = st.recursive(
 )
 
 
-@PATIENT
 @given(
     st.sampled_from(sorted(Histogram().to_state())),
     json_values,

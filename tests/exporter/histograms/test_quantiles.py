@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
@@ -20,12 +20,10 @@ from exporter.histograms.quantiles import (
     supports,
 )
 
-PATIENT = settings(deadline=None)
 SERVED = [0.5, 0.9, 0.95, 0.99, 0.999]
 RUNS = 1000
 
 
-@PATIENT
 @given(st.integers(1, 10**6), st.integers(0, 10**4))
 def test_a_rank_is_the_least_with_that_share_of_the_sample(count, ten_thousandths):
     share = Fraction(ten_thousandths, 10_000)
@@ -106,7 +104,6 @@ def test_ranks_lie_inside_the_conservative_whole_ranks_and_near_them(q, multiple
     assert whole_high - 1.02 <= high <= whole_high + 0.02
 
 
-@PATIENT
 @given(
     st.lists(st.floats(1e-6, 3600.0), min_size=6, max_size=300),
     st.sampled_from([0.3, 0.5, 0.7, 0.9, 0.95]),
@@ -120,7 +117,6 @@ def test_an_interval_encloses_the_estimate_and_stays_within_the_extremes(values,
         assert histogram.min <= low <= histogram.quantile(q) <= high <= histogram.max
 
 
-@PATIENT
 @given(
     st.lists(st.floats(1e-6, 3600.0), min_size=6, max_size=300),
     st.sampled_from([0.5, 0.7, 0.9, 0.95]),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.windowed_histogram import WindowedHistogram
 
-PATIENT = settings(deadline=None)
 LATENCY = st.floats(1e-6, 3600.0)
 # Halves of a slot of 2 s, so that many times fall on the edges of slots.
 STEPS = st.integers(0, 60)
@@ -23,7 +22,6 @@ def histogram_of(values):
     return histogram
 
 
-@PATIENT
 @given(
     st.integers(-100, 10**6),
     st.lists(st.tuples(STEPS, st.lists(LATENCY, max_size=4)), max_size=40),
@@ -43,7 +41,6 @@ def test_a_snapshot_holds_what_a_list_of_the_last_slots_holds(start, batches, re
     assert window.snapshot(now) == histogram_of(v for t, v in seen if t >= oldest)
 
 
-@PATIENT
 @given(st.lists(st.tuples(st.integers(-50, 50), LATENCY), max_size=60))
 def test_whatever_the_clock_does_a_snapshot_is_made_of_recent_records(steps):
     window, now, times = WindowedHistogram(20.0, 10), 0, []

@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from running_taps import HttpTap
 from structlog.testing import capture_logs
@@ -108,7 +108,6 @@ def test_a_connection_that_finds_no_descriptor_is_counted_and_served_later():
 VISITS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()))
 
 
-@settings(deadline=None)
 @given(VISITS)
 def test_when_all_places_are_taken_the_address_with_most_loses_its_longest_idle(visits):
     places, inside, closed = Places(3, Counter(), "crowded"), [], []

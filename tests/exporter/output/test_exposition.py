@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import catalogue
@@ -13,7 +13,6 @@ from exporter.histograms.histogram import Histogram
 from exporter.output import exposition
 from exporter.samples import Exemplar, HistogramSample, Sample
 
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PROTOBUF = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; "
@@ -186,7 +185,6 @@ def test_what_is_no_page_is_a_value_error(page):
         list(exposition.parse_text(page))
 
 
-@PATIENT
 @given(
     st.lists(
         st.sampled_from(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import exposition as text_format
 from prometheus_client.core import Exemplar as ClientExemplar
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from exporter.samples import AnySample, MetricSpec
 
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
 SPECS = st.sampled_from(CATALOGUE)
 AWKWARD = st.text(max_size=12) | st.sampled_from(
@@ -123,7 +122,6 @@ def one_sample(draw: st.DrawFn) -> AnySample:
     return HistogramSample(spec, histogram, labels, exemplars, total_since)
 
 
-@PATIENT
 @given(st.lists(one_sample(), max_size=8))
 def test_a_text_page_is_what_prometheus_client_would_write(
     samples: list[AnySample],
@@ -135,7 +133,6 @@ def test_a_text_page_is_what_prometheus_client_would_write(
     assert headers["content-type"] == text_format.CONTENT_TYPE_PLAIN_0_0_4
 
 
-@PATIENT
 @given(st.lists(one_sample(), max_size=8))
 def test_an_openmetrics_page_is_what_prometheus_client_would_write(
     samples: list[AnySample],

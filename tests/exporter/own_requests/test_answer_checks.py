@@ -6,14 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.own_requests.answer_checks import output_fault
 from exporter.triton.model import ModelSpec, OutputTensor, TensorSpec
 from exporter.triton.tensors import DATATYPES, FLOATS, array_dtype, encode
-
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 
 ALL = frozenset({"nan", "inf", "all_zero", "constant"})
 NONE: frozenset[str] = frozenset()
@@ -150,7 +148,6 @@ def test_nothing_is_neither_zero_nor_constant():
     assert fault(np.zeros((0,))) is None
 
 
-@PATIENT
 @given(st.lists(st.floats(width=32), min_size=1, max_size=6))
 def test_checks_agree_with_a_plain_reading(values):
     expected = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -13,7 +13,6 @@ from exporter.own_requests.payload import MAX_ELEMENTS, InputSettings, make_payl
 from exporter.triton.model import ModelSpec, TensorSpec
 from exporter.triton.tensors import DATATYPES, FLOATS, array_dtype, encode
 
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 INTEGERS = [d for d in DATATYPES if d.startswith(("INT", "UINT"))]
 
 
@@ -196,7 +195,6 @@ def test_a_range_holds_for_truth_values(end):
     assert set(drawn("BOOL", (50,), range=(end, end)).tolist()) == {bool(end)}
 
 
-@PATIENT
 @given(
     st.sampled_from(["FP32", "FP64"]),
     st.lists(st.floats(-(2.0**127), 2.0**127, width=32), min_size=2, max_size=2).map(

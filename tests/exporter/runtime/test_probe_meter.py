@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import catalogue
@@ -12,8 +12,6 @@ from exporter.catalogue.probe_outcomes import OUTCOMES
 from exporter.runtime.health import within_budget
 from exporter.runtime.probe_meter import ProbeMeter
 from exporter.samples import HistogramSample
-
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 
 WALL = 1_700_000_000.0
 GRPC = Target(("m", "1"), "grpc")
@@ -53,7 +51,6 @@ def test_every_outcome_is_there_from_the_first_verdict_on():
     }
 
 
-@PATIENT
 @given(st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=30))
 def test_outcomes_are_counted_and_the_latest_one_speaks(outcomes):
     subject = meter()

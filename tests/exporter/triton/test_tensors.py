@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tritonclient import utils as reference
@@ -21,7 +21,6 @@ from exporter.triton.tensors import (
     encode,
 )
 
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 BITS = arrays.arrays(np.uint32, st.integers(0, 50))
 
@@ -56,7 +55,6 @@ def test_every_datatype_of_the_protocol_is_here():
     assert {"FP16", "FP32", "FP64", "BF16"} == FLOATS
 
 
-@PATIENT
 @given(fixed_arrays())
 def test_a_fixed_size_tensor_survives_to_the_last_bit(drawn):
     datatype, array = drawn
@@ -66,7 +64,6 @@ def test_a_fixed_size_tensor_survives_to_the_last_bit(drawn):
     assert back.tobytes() == array.tobytes()
 
 
-@PATIENT
 @given(fixed_arrays())
 def test_the_bytes_of_a_fixed_size_tensor_are_those_that_triton_clients_send(drawn):
     datatype, array = drawn
@@ -74,7 +71,6 @@ def test_the_bytes_of_a_fixed_size_tensor_are_those_that_triton_clients_send(dra
     assert encode(array, datatype) == array.tobytes()
 
 
-@PATIENT
 @given(fixed_arrays())
 def test_strides_and_byte_order_do_not_matter(drawn):
     datatype, array = drawn
@@ -84,7 +80,6 @@ def test_strides_and_byte_order_do_not_matter(drawn):
         assert encode(array[::-1], datatype) == encode(array[::-1].copy(), datatype)
 
 
-@PATIENT
 @given(BYTES_ARRAYS)
 def test_texts_survive(array):
     back = decode(tensor("BYTES", array.shape, encode(array, "BYTES")))
@@ -92,7 +87,6 @@ def test_texts_survive(array):
     assert back.tolist() == array.tolist()
 
 
-@PATIENT
 @given(BYTES_ARRAYS)
 def test_the_bytes_of_texts_are_those_that_triton_clients_send(array):
     encoded = encode(array, "BYTES")
@@ -104,7 +98,6 @@ def test_the_bytes_of_texts_are_those_that_triton_clients_send(array):
         assert encoded == b""
 
 
-@PATIENT
 @given(arrays.arrays(np.object_, st.integers(0, 5), elements=st.text(max_size=9)))
 def test_text_is_sent_as_utf_8(array):
     back = decode(tensor("BYTES", array.shape, encode(array, "BYTES")))
@@ -112,9 +105,6 @@ def test_text_is_sent_as_utf_8(array):
 
 
 # BF16.
-
-
-@PATIENT
 @given(BITS)
 def test_bfloat16_is_rounded_as_another_implementation_rounds_it(bits):
     values = bits.view(np.float32)
@@ -213,7 +203,6 @@ def test_an_unknown_datatype_is_told_with_those_there_are():
     assert len(fault_of("x" * 1_000_000, (1,), b"\0")) < 300
 
 
-@PATIENT
 @given(
     st.sampled_from([*DATATYPES, "FP8", ""]),
     st.lists(st.integers(-1, 3) | st.integers(), max_size=4),

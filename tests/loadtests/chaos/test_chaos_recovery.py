@@ -327,7 +327,7 @@ def courses(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return due, how
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(courses())
 def test_the_same_as_window_by_window(course: tuple[list[int], list[int]]) -> None:
     due, how = course
@@ -343,7 +343,7 @@ def test_the_same_as_window_by_window(course: tuple[list[int], list[int]]) -> No
     assert (found.state, None if when is None else round(when * _MS)) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     starts=st.floats(5.0, 9.0),
     length=st.floats(0.05, 6.0),

@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from latencies import PATIENT
 
 from exporter.features.comparison.comparison_budget import Budget, Production, Wait
 from exporter.features.comparison.comparison_settings import BudgetSettings
@@ -176,7 +175,6 @@ def test_what_was_asked_of_a_champion_that_was_not_idle_after_all_is_paid_for():
     assert server.ask(1.0) == 5
 
 
-@PATIENT
 @given(
     rises=st.lists(st.integers(0, 300), min_size=1, max_size=30),
     ratio=st.sampled_from([0.01, 0.1, 0.5, 1.0]),
@@ -192,7 +190,6 @@ def test_the_share_is_kept_whatever_production_does(rises, ratio):
         assert asked <= ratio * seen + 1e-9
 
 
-@PATIENT
 @example(costs=[8 * COST, *[64 * COST] * 4, COST], queueing=1.0)
 @given(
     costs=st.lists(st.sampled_from([COST, 8 * COST, 64 * COST]), max_size=20),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latencies import PATIENT
 
 from exporter.features.comparison.confidence import (
     WARM_UP_PAIRS,
@@ -165,7 +164,6 @@ def test_a_latency_of_zero_or_less_has_no_ratio():
     assert mean_ratio(np.zeros(200), x, ALPHA) is None
 
 
-@PATIENT
 @given(scale=st.floats(1e-6, 1e6), seed=st.integers(0, 99))
 def test_ratios_do_not_depend_on_the_unit(scale, seed):
     rng = np.random.default_rng(seed)
@@ -202,9 +200,6 @@ def test_unlike_densities_widen_the_boundary_by_no_more_than_root_two():
 
 
 # What is counted.
-
-
-@PATIENT
 @given(hits=st.integers(0, 400), more=st.integers(0, 400))
 def test_a_share_lies_in_its_interval_and_within_zero_and_one(hits, more):
     found = proportion(hits, hits + more, ALPHA)
@@ -214,7 +209,6 @@ def test_a_share_lies_in_its_interval_and_within_zero_and_one(hits, more):
         assert 0 <= found.low <= found.estimate <= found.high <= 1
 
 
-@PATIENT
 @given(gains=st.integers(0, 60), losses=st.integers(0, 60), same=st.integers(0, 2000))
 def test_a_difference_of_shares_is_the_other_way_round_when_swapped(
     gains, losses, same

@@ -301,7 +301,7 @@ def open_bench(bench, entry):
     return bench
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(st.sampled_from(["x", "colour", "y", ""]), ANY_ARRAY, max_size=4)
 )

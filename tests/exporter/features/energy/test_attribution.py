@@ -16,11 +16,11 @@ from exporter.features.energy.attribution import (
 )
 from exporter.features.energy.power_fit import NO_OTHER_LOAD, OtherLoad
 
-PATIENT = settings(deadline=None, max_examples=200)
+MANY_EXAMPLES = settings(max_examples=200)
 KEYS = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
 
 
-@PATIENT
+@MANY_EXAMPLES
 @given(
     energy=st.integers(0, 10**13),
     seconds=st.floats(0.05, 3600),

@@ -15,7 +15,7 @@ from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.placement import Placement
 from exporter.features.energy.power_readings import Device, Reading
 
-PATIENT = settings(deadline=None, max_examples=60)
+MANY_EXAMPLES = settings(max_examples=60)
 A, B = ("a", "1"), ("b", "1")
 
 
@@ -99,7 +99,7 @@ class Machine:
             assert min([totals.idle, *booked, 0]) == 0
 
 
-@PATIENT
+@MANY_EXAMPLES
 @given(data=st.data())
 def test_models_idle_and_unattributed_are_the_board_at_every_instant(data):
     boards = data.draw(st.integers(1, 3))

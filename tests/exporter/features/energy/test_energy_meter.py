@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exporter.features.energy.energy_meter import MICRO, Meter
 from exporter.features.energy.power_readings import Device, Reading
 
-PATIENT = settings(deadline=None, max_examples=200)
+MANY_EXAMPLES = settings(max_examples=200)
 BOARD = Device("gpu", "nvml", "GPU-1", max_watts=700.0)
 PACKAGE = Device("host", "rapl", "package-0", max_watts=200.0)
 
@@ -174,7 +174,7 @@ def scripts(draw):
     )
 
 
-@PATIENT
+@MANY_EXAMPLES
 @given(script=scripts(), has_power=st.booleans())
 def test_whatever_the_sensor_does_no_more_is_counted_than_was_taken(script, has_power):
     """A lie within reason cannot be told from a reading; these all can."""

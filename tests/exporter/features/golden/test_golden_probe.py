@@ -250,7 +250,7 @@ def test_a_model_that_goes_takes_its_samples_and_its_calibration(scene) -> None:
     assert scene.access.calibration.get(KEY) is None
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     form=st.sampled_from(["npz", "csv", "parquet", "json"]),
     raw=st.one_of(

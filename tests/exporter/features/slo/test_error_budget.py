@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.features.slo.error_budget import (
@@ -33,7 +33,6 @@ def test_burning_at_one_means_as_many_bad_events_as_allowed() -> None:
     assert budget.remaining_ratio(60.0) == pytest.approx(0.0)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fake_triton import Body, FakeModel, FakeTriton, Garbage, Hung, Status
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import catalogue
@@ -14,8 +14,6 @@ from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.model import Duration, ModelStatistics
 from exporter.triton.upstream import CROSS_CHECKED
-
-PATIENT = settings(deadline=None)  # a busy machine is no failure
 
 KEY = ("m", "1")
 COUNTERS = {"success", "failure", "inferences", "executions"}
@@ -61,7 +59,6 @@ def test_a_page_between_the_two_looks_agrees():
     assert look(10, 10) == look(12, 13, 14) == look(20, 20) == [0]
 
 
-@PATIENT
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1))
 def test_a_page_that_counts_the_same_never_disagrees(rises):
     look, count = Looks(), 0

@@ -12,7 +12,6 @@ from simulated_triton import (
     LOOK_TICKS,
     OWN,
     OWN_IN_DOUBT,
-    PATIENT,
     PHASE_NS,
     PRODUCTION,
     TICKS,
@@ -33,7 +32,6 @@ ONE_EXECUTION_BESIDE_OWN_BATCHES_THAT_ARE_BOOKED_LATE = (
 )
 
 
-@PATIENT
 @example(*ONE_EXECUTION_BESIDE_OWN_BATCHES_THAT_ARE_BOOKED_LATE)
 @given(OWN, PRODUCTION)
 def test_totals_end_exactly_right_once_we_pause(own, clients):
@@ -41,7 +39,6 @@ def test_totals_end_exactly_right_once_we_pause(own, clients):
     assert totals == truth
 
 
-@PATIENT
 @given(OWN, PRODUCTION)
 def test_totals_never_fall_and_never_run_ahead_of_production(own, clients):
     before = Counter()
@@ -50,7 +47,6 @@ def test_totals_never_fall_and_never_run_ahead_of_production(own, clients):
         before = totals
 
 
-@PATIENT
 @given(OWN_IN_DOUBT, PRODUCTION)
 def test_production_lies_between_the_totals_and_what_is_unattributed(own, clients):
     simulation = Simulation(own, clients)
@@ -67,7 +63,6 @@ def requests(counts):
     return counts["success"] + counts["failure"]
 
 
-@PATIENT
 @given(OWN_IN_DOUBT)
 def test_failures_booked_as_success_are_counted_where_nothing_else_runs(own):
     booked_so = sum(request.ending == "as_success" for request in own)
@@ -78,7 +73,6 @@ def test_failures_booked_as_success_are_counted_where_nothing_else_runs(own):
         assert totals.failures_booked_as_success == booked_so
 
 
-@PATIENT
 @given(OWN_IN_DOUBT)
 def test_own_traffic_alone_is_exactly_nothing(own):
     simulation = Simulation(own)
@@ -89,7 +83,6 @@ def test_own_traffic_alone_is_exactly_nothing(own):
     assert set(totals.compute_ns.values()) == {0}
 
 
-@PATIENT
 @given(PRODUCTION)
 def test_without_own_traffic_everything_is_production_at_once_times_included(clients):
     simulation = Simulation((), clients)
@@ -141,7 +134,6 @@ def test_times_are_shared_as_requests_and_busy_time_as_executions_are():
     )
 
 
-@PATIENT
 @given(OWN, PRODUCTION, st.lists(st.integers(1, 80), min_size=1, max_size=3))
 def test_a_reset_costs_at_most_what_happened_since_the_last_look(own, clients, resets):
     simulation = Simulation(own, clients, resets)
@@ -187,7 +179,6 @@ THE_FIRST_OF_ITS_SIZE_WHOSE_SERVER_DIED_BEFORE_A_LOOK = (
 )
 
 
-@PATIENT
 @example(*THE_FIRST_OF_ITS_SIZE_WHOSE_SERVER_DIED_BEFORE_A_LOOK)
 @example(*ONE_THAT_WAS_ANSWERED_AND_NEVER_BOOKED)
 @example(*ONE_WHOSE_SERVER_DIED_BEFORE_IT_BOOKED)
@@ -230,7 +221,6 @@ def test_a_restart_that_a_look_saw_costs_only_what_nobody_had_read(
         assert totals == expected
 
 
-@PATIENT
 @given(OWN, PRODUCTION, st.sampled_from([30, 40]))
 def test_what_was_there_before_us_does_not_count(own, clients, first_look):
     quiet = [
@@ -246,7 +236,6 @@ def test_what_was_there_before_us_does_not_count(own, clients, first_look):
     assert totals == truth - truth_of(early.statistics())
 
 
-@PATIENT
 @given(OWN, PRODUCTION, st.sampled_from([30, 40]))
 def test_own_requests_under_way_at_the_first_look_cost_at_most_themselves(
     own, clients, first_look
