@@ -165,21 +165,6 @@ pictures: parts grafana-panels  ## the dashboards' pictures in docs, from the de
 	$(BIN)/python -m pytest -m slow tests/grafana/test_grafana_panels.py
 	for board in $(PICTURES); do cp build/grafana/pictures/$$board-1440-top.png docs/pictures/$$board.png; done
 
-# Grafana's own components, 460 MB of npm, for the test that draws every panel with them.
-build/grafana/node_modules/.package-lock.json: tests/grafana/panels/package.json
-	mkdir -p build/grafana && cp $< build/grafana/
-	npm install --prefix build/grafana --no-audit --no-fund --loglevel=error
-
-build/grafana/panels.js: tests/grafana/panels/panels.jsx build/grafana/node_modules/.package-lock.json
-	NODE_PATH=build/grafana/node_modules build/grafana/node_modules/.bin/esbuild $< --outfile=$@ --bundle --minify \
-	  --format=iife --jsx=automatic --loader:.ttf=empty --define:process.env.NODE_ENV='"production"' --log-level=warning
-
-grafana-panels: build/grafana/panels.js  ## what tests/grafana/test_grafana_panels.py draws with, 2 minutes
-
-pictures: parts grafana-panels  ## the dashboards' pictures in docs, from the demo (all: build/grafana/pictures)
-	$(BIN)/python -m pytest -m slow tests/grafana/test_grafana_panels.py
-	for board in $(PICTURES); do cp build/grafana/pictures/$$board-1440-top.png docs/pictures/$$board.png; done
-
 # Asks the network, so no test runs it. --strict: what cannot be looked up is no "none found".
 audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is locked
 	$< --strict --require-hashes --disable-pip -r requirements.lock

@@ -15,7 +15,8 @@ from fake_triton import FakeModel, FakeTriton
 from fake_triton.behaviours import INTERNAL
 from golden_probing import DEMO, record
 from playwright.sync_api import expect
-from waiting import patience, wait_until
+from status_pages import SLOS, WAIT_MS, table
+from waiting import wait_until
 
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
@@ -24,19 +25,6 @@ from exporter.triton.model import InferRequest
 pytestmark = pytest.mark.triton
 
 ROOT = Path(__file__).parents[2]
-WAIT_MS = 1e3 * patience(30)
-SLOS = [
-    {
-        "kind": "availability",
-        "name": "answers",
-        "objective_ratio": 0.99,
-        "source": "probes",
-    }
-]
-
-
-def table(page, name: str):
-    return page.get_by_role("region", name=name, exact=True)
 
 
 def test_it_shows_what_metrics_show_and_follows(

@@ -8,24 +8,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from fake_triton import FakeModel, FakeTriton
 from playwright.sync_api import expect
-from waiting import patience
+from status_pages import SLOS, WAIT_MS, table
 
 pytestmark = pytest.mark.triton
 
-WAIT_MS = 1e3 * patience(30)
 HOSTILE = '<img src=x onerror="document.title=1">'
-SLOS = [
-    {
-        "kind": "availability",
-        "name": "answers",
-        "objective_ratio": 0.99,
-        "source": "probes",
-    }
-]
-
-
-def table(page, name: str):
-    return page.get_by_role("region", name=name, exact=True)
 
 
 @pytest.mark.parametrize("name", ["Objectives", "Readiness and probes by model"])

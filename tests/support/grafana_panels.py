@@ -50,7 +50,7 @@ def require_panels() -> Path:
 def answers(
     server: Prometheus, dashboard: dict[str, Any], span: Span
 ) -> dict[str, dict[str, Any]]:
-    """What Prometheus answers each panel's queries, by panel and ref id."""
+    """Return Prometheus' answers to each panel's queries, by panel and ref id."""
     return {
         str(panel["id"]): {
             target["refId"]: _answer(server, panel, target, span)
@@ -83,12 +83,12 @@ class Shown:
 
     id: int
     values: int
-    """How many numbers its queries gave."""
+    """The number of values that its queries returned."""
     text: str
     failed: str
     """The error that its component raised, or nothing."""
     no_value: str
-    """What stands in the place of a chart or table, or nothing."""
+    """The text in place of a chart or table; empty where there is one."""
     drawn: int
     """Its canvases, cells and bars."""
     hidden: int
