@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom docs man pictures grafana-panels release clean parts
+.PHONY: help demo test test-fast test-all print-test-all test-triton test-gpu test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom docs man pictures grafana-panels release clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ print-test-all:
 test-triton: parts  ## what needs a Triton, on one of your own (TRITON=folder with bin/tritonserver and backends)
 	@test -n "$(TRITON)" || { echo "give TRITON=FOLDER, with bin/tritonserver and backends in it"; exit 2; }
 	TRITONWATCH_TRITON=$(abspath $(TRITON)) $(BIN)/python -m pytest -m "triton and not slow and not bench and not exhaustive" $(ARGS)
+
+test-gpu: env  ## energy of models on this machine's NVIDIA GPU
+	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
 
 test-bounds:  ## the sidecar's fast tests with the lowest and with the newest versions that pyproject.toml allows
 	.ci/bounds lowest-direct $(PYTHON) $(ARGS)

@@ -16,6 +16,7 @@ from exporter.triton.control_channel import ControlChannel
 from exporter.triton.grpc_errors import translated_errors
 from exporter.triton.grpc_replies import (
     bounded,
+    gpus_of,
     model_statistics,
     tensor_spec,
 )
@@ -229,6 +230,7 @@ class GrpcClient:
                 max(1, group.count) * max(1, len(group.gpus))
                 for group in config.instance_group
             ),
+            gpus=gpus_of(config.instance_group),
             steps=tuple(
                 (s.model_name, "" if s.model_version < 0 else str(s.model_version))
                 for s in config.ensemble_scheduling.step

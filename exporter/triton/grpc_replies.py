@@ -33,6 +33,20 @@ def tensor_spec(tensor: Any, optional: frozenset[str] | set[str]) -> TensorSpec:
     )
 
 
+def gpus_of(groups: Any) -> tuple[int, ...] | None:
+    """Return the CUDA numbers of the GPUs in a configuration's instance groups.
+
+    None if there are no groups, or one leaves the placement to the backend.
+    """
+    kinds = {group.Kind.Name(group.kind) for group in groups}
+    if not kinds or kinds - {"KIND_GPU", "KIND_CPU"}:
+        return None
+    on_gpus = [group for group in groups if group.gpus]
+    if "KIND_GPU" in kinds and not on_gpus:
+        return None
+    return tuple(sorted({gpu for group in on_gpus for gpu in group.gpus}))
+
+
 def _duration(message: Any) -> Duration:
     return Duration(message.count, message.ns)
 

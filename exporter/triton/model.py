@@ -94,6 +94,9 @@ class ModelSpec:
     """Longest time for which the dynamic batcher keeps a request back for others."""
     instances: int = 0
     """Instances on all devices; 0 of an ensemble, and where it is unknown."""
+    gpus: tuple[int, ...] | None = None
+    """CUDA numbers of the GPUs that its instances are placed on; none if all are on the
+    CPU, None if it is unknown or the backend decides."""
     steps: tuple[tuple[str, str], ...] = ()
     """(model, version) of an ensemble's steps, one entry a step; version "" is latest."""
 

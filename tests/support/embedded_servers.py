@@ -25,7 +25,7 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ -1 ] } ]
 """
 
 
-def write_model(repository, name, config, source):
+def write_model(repository: Path, name: str, config: str, source: str) -> Path:
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(config)
     (repository / name / "1" / "model.py").write_text(source)

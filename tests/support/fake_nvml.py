@@ -69,6 +69,11 @@ def load(library: Path, script: Path) -> None:
     )
 
 
+def is_loaded() -> bool:
+    """Whether this process has the fake, which stays until it ends."""
+    return hasattr(ctypes.CDLL(None), "fake_nvml_use")
+
+
 def board(number: int = 0, **fields: object) -> Fields:
     """A healthy board with everything; `fields` change or, if None, take away.
 

@@ -84,13 +84,12 @@ class Ledger:
     def _placement(self, now: float) -> Placement:
         devices = [a.device for a in self._books.devices.values()]
         boards = [d for d in devices if d.boundary == "gpu"]
-        parents = {uuid: d.key for d in boards for uuid in d.instances}
         due = self._asked_at is None or now - self._asked_at >= self._window_seconds
         ask = bool(boards) and due
         if ask:
             self._asked_at = now
-        keys = frozenset(device.key for device in boards)
-        return self._placements.read(keys, parents, ask=ask)
+        models = self._access.board.current.models
+        return self._placements.read(boards, models, ask=ask)
 
     def _device_samples(self) -> Iterator[AnySample]:
         for labels, account in self._books.devices.items():

@@ -1,8 +1,10 @@
-"""Boards of a model's instances, from the labels of Triton's metrics page.
+"""Boards of a model's instances, from Triton's metrics page and the models' settings.
 
-The statistics API adds all instances of a model up. Triton's metrics page has a
-`gpu_uuid` for instances on GPUs and none for those on the CPU, so a model's busy time is
-divided as its compute time on that page rose.
+The statistics API adds all instances of a model up. On Triton's metrics page, a model that
+was loaded while the server ran has a `gpu_uuid` for each of its boards, and its busy time
+is divided as its compute time on that page rose. A model that was loaded at the start has
+none, wherever it runs (server#7479): its instance groups say which boards it is on, and
+its busy time is divided equally among them.
 """
 
 from __future__ import annotations
@@ -13,39 +15,45 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import errors
 from exporter.triton.metrics_page import lines_of, read_page
-from exporter.triton.upstream import PLACEMENT
+from exporter.triton.upstream import GPU_MEMORY_TOTAL, PLACEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.features.energy.power_readings import Device
     from exporter.triton.http import HttpClient
+    from exporter.triton.model import ModelSpec
 
-_LINES: Final = lines_of([PLACEMENT.name])
+_LINES: Final = lines_of([PLACEMENT.name, GPU_MEMORY_TOTAL.name])
 _MOST_SERIES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Placement of models: latest compute time by gpu_uuid ("" is the CPU).
+    """Placement of models on measured boards.
 
-    `boards` are the uuids that are measured. A model that is missing on the metrics page is
-    assumed to run on all of them alike, which is Triton's default.
+    A model of which nothing is known is assumed to run on all boards alike, which is
+    Triton's default.
     """
 
     boards: frozenset[str] = frozenset()
+    """Uuids of the boards that are measured."""
     parents: Mapping[str, str] = field(default_factory=dict)
     """Board by MIG instance."""
     compute: Mapping[ModelKey, Mapping[str, float]] = field(default_factory=dict)
+    """Latest compute time by gpu_uuid; "" is the CPU, or a model loaded at the start."""
+    configured: Mapping[ModelKey, frozenset[str]] = field(default_factory=dict)
+    """Boards of the model's instance groups; none for a model on the CPU."""
 
     def share(self, key: ModelKey, device: Device) -> tuple[float, str]:
         """Part of the model's busy time on this device, 0 to 1, and its MIG instance."""
         if device.boundary == "host":
             return 1.0, ""
-        where = self.compute.get(key)
-        if not where:
-            return 1 / max(1, len(self.boards)), ""
+        where = self.compute.get(key, {})
+        if not where.keys() - {""}:
+            boards = self.configured.get(key, self.boards)
+            return (1 / len(boards) if device.key in boards else 0.0), ""
         whole = sum(where.values())
         here = {
             uuid: amount
@@ -65,28 +73,56 @@ class PlacementReader:
         self._timeout_seconds = timeout_seconds
         self._before: dict[ModelKey, dict[str, float]] = {}
         self._compute: dict[ModelKey, Mapping[str, float]] = {}
+        self._shown: set[str] = set()
 
     def read(
-        self, boards: frozenset[str], parents: Mapping[str, str], *, ask: bool
+        self,
+        boards: Sequence[Device],
+        models: Mapping[ModelKey, ModelSpec],
+        *,
+        ask: bool,
     ) -> Placement:
         """The placement now; with `ask` False as last seen, without a request."""
         if ask and self._client is not None:
             self._note(self._page(self._client))
-        return Placement(boards, parents, dict(self._compute))
+        return Placement(
+            frozenset(board.key for board in boards),
+            {uuid: board.key for board in boards for uuid in board.instances},
+            dict(self._compute),
+            dict(self._configured(boards, models)),
+        )
+
+    def _configured(
+        self, boards: Sequence[Device], models: Mapping[ModelKey, ModelSpec]
+    ) -> Iterable[tuple[ModelKey, frozenset[str]]]:
+        """Yield the boards of each model whose instance groups name boards that are known.
+
+        CUDA numbers the boards that the server sees, NVML those of the machine, in the
+        same order unless CUDA puts a faster board first.
+        """
+        seen = [board for board in boards if board.key in self._shown] or boards
+        if any(board.source != "nvml" for board in seen) and len(seen) > 1:
+            seen = []
+        ordered = sorted(seen, key=lambda board: int(board.index or 0))
+        for key, spec in models.items():
+            if spec.gpus is not None and all(gpu < len(ordered) for gpu in spec.gpus):
+                yield key, frozenset(ordered[gpu].key for gpu in spec.gpus)
 
     def _page(self, client: HttpClient) -> dict[ModelKey, dict[str, float]]:
         page: dict[ModelKey, dict[str, float]] = defaultdict(dict)
         try:
             body = client.get("/metrics", timeout_seconds=self._timeout_seconds)
         except errors.TritonError:
-            # Metrics may be switched off; then every board is taken to have its part.
+            # Metrics may be switched off.
             return {}
-        for _, labels, value in read_page(
+        for name, labels, value in read_page(
             body, _LINES, most_series=_MOST_SERIES
         ).series:
-            if "model" in labels and "version" in labels:
+            uuid = labels.get("gpu_uuid", "")
+            if name == GPU_MEMORY_TOTAL.name:
+                self._shown.add(uuid)
+            elif "model" in labels and "version" in labels:
                 where = page[labels["model"], labels["version"]]
-                uuid = labels.get("gpu_uuid", "")
                 where[uuid] = where.get(uuid, 0.0) + value
         return page
 

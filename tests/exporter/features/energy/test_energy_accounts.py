@@ -242,6 +242,7 @@ def test_a_model_runs_where_tritons_page_says_it_does():
         frozenset({"GPU-1", "GPU-2"}),
         {"MIG-7": "GPU-2"},
         {A: {"GPU-1": 3.0, "MIG-7": 1.0}, B: {"": 5.0}},
+        {B: frozenset()},
     )
     for _ in range(30):
         machine.second([(A, 0.5, 200), (B, 0.5, 0)])

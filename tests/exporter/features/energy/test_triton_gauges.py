@@ -8,8 +8,6 @@ from page_server import PageServer
 from exporter.access.work_board import WorkBoard
 from exporter.errors import TritonError
 from exporter.features.energy.energy_meter import Meter
-from exporter.features.energy.placement import PlacementReader
-from exporter.features.energy.power_readings import Device
 from exporter.features.energy.sources.power_source import Surroundings
 from exporter.features.energy.sources.triton_gauges import TritonGaugesSettings
 
@@ -104,21 +102,3 @@ def test_without_a_page_there_is_no_source_and_a_lost_one_is_an_error(
     page.body = b""
     assert source.read() == []
     assert TritonGaugesSettings().find(surroundings) is None
-
-
-def test_where_a_model_runs_is_as_its_compute_time_rises(page):
-    reader = PlacementReader(page.client, 1.0)
-    boards = frozenset({"GPU-1", "GPU-2"})
-    gpu = Device("gpu", "nvml", "GPU-1")
-    host = Device("host", "rapl", "package-0")
-    first = reader.read(boards, {}, ask=True)
-    assert first.share(("m", "1"), gpu) == (0.75, "")
-    page.show(on_gpu=400, on_cpu=200)
-    second = reader.read(boards, {}, ask=True)
-    assert second.share(("m", "1"), gpu) == (0.5, "")
-    assert second.share(("m", "1"), host) == (1.0, "")
-    assert second.share(("n", "1"), gpu) == (0.0, "")
-    # Nobody told of this one: every board has its part.
-    assert second.share(("other", "1"), gpu) == (0.5, "")
-    page.body = b""
-    assert reader.read(boards, {}, ask=True).share(("m", "1"), gpu) == (0.5, "")
