@@ -146,11 +146,16 @@ def with_steps(spec: ModelSpec, inventory: Inventory) -> dict[ModelKey, ModelSpe
             continue
         found[key] = reached
         for model, version in reached.steps:
-            resolved = version or latest_version(inventory, model) or ""
-            step = inventory.models.get((model, resolved))
+            step = find_model(inventory, model, version)
             if step is not None:
                 waiting.append(step)
     return found
+
+
+def find_model(inventory: Inventory, model: str, version: str) -> ModelSpec | None:
+    """Return a model version of the server; the latest one if `version` is empty."""
+    version = version or latest_version(inventory, model) or ""
+    return inventory.models.get((model, version))
 
 
 def latest_version(inventory: Inventory, model: str) -> str | None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from exporter import catalogue
-from exporter.access.inventory import latest_version
-from exporter.features.comparison.comparison_settings import reference
+from exporter.errors import InvalidRequestError
 from exporter.features.comparison.production_windows import Outcomes, Windows
 from exporter.samples import HistogramSample, Sample
 
@@ -114,20 +113,20 @@ class ProductionComparison:
         return {metric: i for metric, i in found.items() if i is not None}
 
     def _resolve(self) -> tuple[ModelKey, ModelKey] | None:
-        inventory = self._access.board.current
-        if not self._access.board.looked:
+        board = self._access.board
+        if not board.looked:
             # The server was not polled yet: nothing is missing.
             return None
-        found = []
-        for text in (self._settings.champion, self._settings.challenger):
-            model, version = reference(text)
-            key = (model, version or latest_version(inventory, model) or "")
-            if key not in inventory.models:
-                self.problem = f"{text} is not among the server's ready models"
-                return None
-            found.append(key)
+        try:
+            champion, challenger = self._settings.models_in(board.current)
+        except InvalidRequestError as error:
+            self.problem = str(error)
+            return None
         self.problem = ""
-        return found[0], found[1]
+        return (
+            (champion.name, champion.version),
+            (challenger.name, challenger.version),
+        )
 
     def _window(
         self, histograms: dict[ModelKey, Histogram], keys: tuple[ModelKey, ModelKey]

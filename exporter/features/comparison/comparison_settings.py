@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from exporter.access.collector_base import CollectorSettings
+from exporter.access.inventory import find_model
+from exporter.errors import InvalidRequestError
 from exporter.own_requests.payload import InputSettings
 from exporter.settings import Settings
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from exporter.access.collector_base import Access
+    from exporter.access.inventory import Inventory
     from exporter.features.comparison.comparison_collector import ComparisonCollector
+    from exporter.triton.model import ModelSpec
 
 Metric = Literal[
     "agreement",
@@ -174,6 +178,22 @@ class ComparisonSettings(Settings):
                 f"requests; want some of {sorted(PRODUCTION)}"
             )
         return self
+
+    def models_in(self, inventory: Inventory) -> tuple[ModelSpec, ModelSpec]:
+        """Return champion and challenger as the server has them.
+
+        Raises:
+            InvalidRequestError: one of them is not ready.
+        """
+        found = []
+        for text in (self.champion, self.challenger):
+            spec = find_model(inventory, *reference(text))
+            if spec is None:
+                raise InvalidRequestError(
+                    f"{text} is not among the server's ready models"
+                )
+            found.append(spec)
+        return found[0], found[1]
 
     @property
     def wanted(self) -> tuple[Metric, ...]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from exporter import errors
-from exporter.access.inventory import latest_version
 from exporter.features.comparison.answer_pairs import Pairs
 from exporter.features.comparison.comparison_budget import Budget, Production, Wait
 from exporter.features.comparison.comparison_inputs import (
@@ -188,15 +187,9 @@ class Shadow:
         """Send one pair if it is due; return the seconds to wait before the next try."""
         self._gather()
         specs = self._specs()
-        if specs is None:
+        if specs is None or self.keys is None:
             return _IDLE_SECONDS
-        champion, challenger = specs
-        busy = self._pair_seconds(
-            (
-                (champion.name, champion.version),
-                (challenger.name, challenger.version),
-            )
-        )
+        busy = self._pair_seconds(self.keys)
         now = self._access.clock()
         if self.problem == _NOT_LOOKED:
             self.problem = ""
@@ -260,21 +253,15 @@ class Shadow:
 
     def _specs(self) -> tuple[ModelSpec, ModelSpec] | None:
         """Return both models as they are now; log why where they cannot be compared."""
-        found = []
-        inventory = self._access.board.current
-        if not self._access.board.looked:
+        board = self._access.board
+        if not board.looked:
             # The server was not polled yet: nothing is missing.
             return None
-        for text in (self.settings.champion, self.settings.challenger):
-            model, version = reference(text)
-            spec = inventory.models.get(
-                (model, version or latest_version(inventory, model) or "")
-            )
-            if spec is None:
-                self.problem = f"{text} is not among the server's ready models"
-                return None
-            found.append(spec)
-        champion, challenger = found
+        try:
+            champion, challenger = self.settings.models_in(board.current)
+        except errors.InvalidRequestError as error:
+            self.problem = str(error)
+            return None
         unlike = difference(champion, challenger)
         if unlike:
             self.problem = unlike

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from exporter import catalogue
-from exporter.access.inventory import latest_version
+from exporter.access.inventory import find_model
 from exporter.numerics.answer_distribution import looked_at, row_hashes
 from exporter.samples import Sample
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.numerics.confidence_calibration import Condition
     from exporter.numerics.normal import Floats, Ints
     from exporter.samples import AnySample
-    from exporter.triton.model import Array
+    from exporter.triton.model import Array, ModelSpec
 
 _SOURCE: Final = "production"
 _INPUTS: Final = "inputs"
@@ -108,7 +108,7 @@ class OutputsCollector:
         self._access = access
         self._lock = threading.Lock()
         self._windows: dict[ModelKey, _Window] = {}
-        self._subscription = access.mirror.subscribe(self._wants, self._take)
+        self._subscription = access.mirror.subscribe(self._is_evaluated, self._receive)
 
     def collect(self) -> Sequence[AnySample]:
         """Return the samples of all windows."""
@@ -130,16 +130,18 @@ class OutputsCollector:
         """Unsubscribe from mirrored requests."""
         self._subscription.close()
 
-    def _wants(self, model: str) -> bool:
+    def _is_evaluated(self, model: str) -> bool:
         return self._settings.models.matches(model)
 
-    def _take(self, requests: Sequence[Mirrored]) -> None:
+    def _receive(self, requests: Sequence[Mirrored]) -> None:
         for request in requests:
-            key = self._key(request)
-            output = None if key is None else self._output(key, request)
-            if key is None or output is None:
+            inventory = self._access.board.current
+            spec = find_model(inventory, request.model, request.version)
+            output = None if spec is None else self._output(spec, request)
+            if spec is None or output is None:
                 continue
             shape = looked_at(output)
+            key = spec.name, spec.version
             with self._lock:
                 window = self._windows.get(key)
                 if window is None:
@@ -148,23 +150,16 @@ class OutputsCollector:
                     window = self._windows[key] = _Window(self._settings.window_rows)
                 window.add(shape, _asked(request, output))
 
-    def _key(self, request: Mirrored) -> ModelKey | None:
-        inventory = self._access.board.current
-        version = request.version or latest_version(inventory, request.model)
-        key = (request.model, version or "")
-        return key if key in inventory.models else None
-
-    def _output(self, key: ModelKey, request: Mirrored) -> Array | None:
+    def _output(self, spec: ModelSpec, request: Mirrored) -> Array | None:
         """Return the rows of the output that is evaluated."""
-        calibrated = self._access.calibration.get(key)
-        name = self._settings.outputs.get(key[0]) or (
+        calibrated = self._access.calibration.get((spec.name, spec.version))
+        name = self._settings.outputs.get(spec.name) or (
             calibrated.output if calibrated else next(iter(request.outputs), "")
         )
         array = request.outputs.get(name)
         if array is None:
             return None
-        batched = self._access.board.current.models[key].max_batch_size > 0
-        rows = array if batched and array.ndim else array[None]
+        rows = array if spec.max_batch_size > 0 and array.ndim else array[None]
         return rows if len(rows) else None
 
     def _samples(

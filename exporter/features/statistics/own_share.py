@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-UNRESOLVED_LOOKS: Final = 6
+UNRESOLVED_READS: Final = 6
 """Number of reads for which a request without an answer is still expected."""
 
 
@@ -23,7 +23,7 @@ class OwnShare:
         self._held = 0
         self._refused = 0
         self._unresolved_before = unresolved
-        self._doubtful: deque[int] = deque(maxlen=UNRESOLVED_LOOKS)
+        self._doubtful: deque[int] = deque(maxlen=UNRESOLVED_READS)
         """Unresolved requests not seen yet, by the read after which we gave up on them.
         """
         self._finished_before = (finished, finished)
@@ -49,11 +49,11 @@ class OwnShare:
         # Finished at the read before the last, and not counted by the last.
         self._taken = max(self._taken, before_last)
         pool = rise + self._held
-        # Oldest first: what Triton has certainly booked by now is waited for no longer.
-        pool -= self._take(last, pool)
+        # Oldest first: requests that Triton has certainly counted by now.
+        pool -= self._match(last, pool)
         self.possible_shown = min(possible, pool)
         pool -= self.possible_shown
-        pool -= self._take(finished, pool)
+        pool -= self._match(finished, pool)
         self.missing = max(0, finished - self._taken)
         resolved = self._resolved(pool)
         pool -= resolved
@@ -61,7 +61,7 @@ class OwnShare:
         self._held = min(in_flight, pool)
         return pool - self._held
 
-    def _take(self, finished: int, pool: int) -> int:
+    def _match(self, finished: int, pool: int) -> int:
         """Remove our finished requests from `pool`; return how many it contained."""
         ours = max(0, min(finished - self._taken, pool))
         self._taken += ours
@@ -79,8 +79,8 @@ class OwnShare:
     def refuse(self, count: int, *, for_now: bool) -> None:
         """Take back `count` requests that the latest read credited to production.
 
-        With `for_now` the next look decides again. Without it, what is taken back a
-        second time is ours.
+        With `for_now` the next read decides again. Without it, requests that are taken
+        back a second time are ours.
         """
         ours = 0 if for_now else min(count, self._refused)
         self._refused = 0 if for_now else count - ours
@@ -93,7 +93,7 @@ class OwnShare:
     def server_gone(self, finished: int) -> None:
         """Account for a server that has ended: its uncounted requests are lost.
 
-        It cannot be determined any more whose the held-back requests were: they are left out.
+        The requests that were held back can no longer be attributed: they are left out.
         """
         self.started_over(finished)
         self._held = self._refused = 0

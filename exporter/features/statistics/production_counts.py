@@ -1,39 +1,39 @@
 """Production's share of the increase between two reads of Triton's statistics.
 
-Triton counts every request, ours too, and starts over when a model or the server is
-reloaded. Between two looks the rise of each counter is taken, our own part subtracted,
-the rest added to totals that never fall.
+Triton counts every request, including ours, and restarts its counters when a model or the
+server is reloaded. At each read, the increase of each counter less our own part is added
+to totals that never fall.
 
-How our own part is known: the ledger counts our requests exactly, but Triton books one
-a moment before or after we see its answer, and the ledger is read after the statistics.
-So while one is in flight, one of the rise is held back until the next look; and one that
-had finished and has not appeared is waited for during the next look. After that it never
-will: it was merged into a batch, answered from the cache or lost with a restart. One we
-gave up on is waited for longer: a slow model finishes it yet, and a server that was frozen
-works off what lies in its sockets (of HTTP, all of it).
+How our own part is known: the ledger counts our requests exactly, but Triton counts one
+shortly before or after we see its answer, and the ledger is read after the statistics.
+For each request in flight, one request of the increase is held back until the next read.
+A finished request that Triton has not counted yet is expected in the next read. If it is
+missing there, it never appears: it was merged into a batch, answered from the cache or lost
+in a restart. A request that we gave up on is expected for longer: a slow model may still
+finish it, and a server that was frozen processes what is in its sockets (of HTTP, all).
 
-With F requests of ours finished, I in flight, and every one of them booked by the look
-after the one that saw it finish, O <= F + I of a counter's sum S are ours, so that
-S - F - I is production at least, and all of it once nothing is in flight. The totals are
-the highest such bound so far: never too high, and exact as soon as we pause. A request
-of ours that is never booked (merged, cached) costs production one, once.
+With F finished requests of ours and I in flight, each of them counted at the latest one
+read after the one that saw it finish, O <= F + I of a counter's sum S are ours. So
+S - F - I is a lower bound of production, and exact once nothing is in flight. The totals
+are the highest such bound so far: never too high, and exact as soon as we pause. A request
+of ours that is never counted (merged, cached) costs production one, once.
 
-A reset takes with it what production did since the last look before; nobody can know
-that. Of ours, those that were done when a look found no server were that server's, and
-all others the next one's: so what comes after a restart is exact. Lost is what was held
-back, and one for each of ours that was answered and not yet booked at the last look. Where
-no look fell into it, as when a model is reloaded, ours since the last look before it are
-looked for among the next requests, and may cost production as many.
+At a reset, production since the last read before it is lost and cannot be determined. Of
+our requests, those that were finished when a read found no server belong to that server,
+and all others to the next one: the counts after a restart are exact. Requests that were
+held back are lost, and one for each of ours that was answered but not counted at the last
+read. If no read found the server down, as when a model is reloaded, our requests since the
+last read before it are expected among the next requests, and may cost production as many.
 
-What nobody can attribute (`OwnCounts.possible`, and `unresolved` ones) is left out of the
-totals as far as it shows, and is counted as unattributed: production is at least the totals
-and at most both together. Such a request is a success, a failure or nothing, and is looked
-for among both when Triton has certainly booked it: one look after the one that saw it end.
-Among what shows, ours are taken in the order in which they ended; so with nobody else there,
-nothing is ever left over.
+Requests that cannot be attributed (`OwnCounts.possible`, and `unresolved` ones) are left
+out of the totals once they appear, and count as unattributed: production is at least the
+totals, and at most the sum of both. Such a request is a success, a failure or neither. It
+is matched with both once Triton has certainly counted it: one read after the one that saw
+it end. Ours are matched in the order in which they ended, so that without other clients
+nothing is left over.
 
-Times cannot be known request by request: ours are taken at the mean of the look, for
-executions at the mean of the batch size ours had.
+Times are not known by request: ours count with the mean of the read, for executions with
+the mean of their batch size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from exporter.features.statistics.own_share import OwnShare
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from exporter.access.own_traffic import OwnCounts
 
@@ -113,9 +113,9 @@ class Production:
     ) -> None:
         """Add the increase between two reads; `before` is None for a model's first.
 
-        `own` is the ledger after the later look, `own_before` the one before it, if
-        requests of ours can have ended in between; `own_when_gone` the one when a look
-        between the two found no server. `is_new_server` is whether another one than
+        `own` is the ledger after the later read, `own_before` the one before it, if
+        our requests may have ended in between; `own_when_gone` the one when a read
+        between the two found no server. `is_new_server` is whether another server than
         before is known to have answered: its counters need not be lower.
         """
         started_over = before is not None and (
@@ -124,20 +124,25 @@ class Production:
         if before is None or started_over:
             before = ModelStatistics(after.name, after.version)
         if started_over:
-            self._give_up_unresolved(own)
+            unresolved = own.unresolved
+            for share, count in self._shares(unresolved, unresolved.requests):
+                share.give_up(count)
             if own_when_gone is not None:
-                self._give_up_gone(own_when_gone)
-        look = self._next_look(own)
-        self._requests(before, after, look)
-        self._executions(before, after, look)
+                self._ended = self._due = _Ended.at(own_when_gone)
+                for share, count in self._shares(own_when_gone.done):
+                    share.server_gone(count)
+        read = self._next_read(own)
+        self._requests(before, after, read)
+        self._executions(before, after, read)
         if started_over:
             self.resets += 1
             if own_when_gone is None:
-                self._give_up_lost(own_before or own)
+                for share, count in self._shares((own_before or own).done):
+                    share.started_over(count)
 
-    def _next_look(self, own: OwnCounts) -> _OwnAtLook:
+    def _next_read(self, own: OwnCounts) -> _OwnAtRead:
         due, ended = self._ended, _Ended.at(own)
-        look = _OwnAtLook(
+        read = _OwnAtRead(
             own,
             due.possible - self._due.possible,
             own.in_flight + (ended.possible - due.possible),
@@ -145,76 +150,60 @@ class Production:
             due.executed - self._due.executed,
         )
         self._due, self._ended = due, ended
-        return look
+        return read
 
-    def _give_up_lost(self, own: OwnCounts) -> None:
-        self._success.started_over(own.done.requests)
-        self._inferences.started_over(own.done.inferences)
-        for size, share in self._batches_of(own.done):
-            share.started_over(own.done.executions(size))
-
-    def _give_up_gone(self, own: OwnCounts) -> None:
-        self._ended = self._due = _Ended.at(own)
-        self._success.server_gone(own.done.requests)
-        self._failure.server_gone(0)
-        self._inferences.server_gone(own.done.inferences)
-        for size, share in self._batches_of(own.done):
-            share.server_gone(own.done.executions(size))
-
-    def _give_up_unresolved(self, own: OwnCounts) -> None:
-        self._success.give_up(own.unresolved.requests)
-        self._failure.give_up(own.unresolved.requests)
-        self._inferences.give_up(own.unresolved.inferences)
-        for size, share in self._batches_of(own.unresolved):
-            share.give_up(own.unresolved.executions(size))
-
-    def _batches_of(self, booking: Booking) -> Iterable[tuple[int, OwnShare]]:
-        """Yield the shares of all batch sizes seen so far, and new ones of `booking`."""
-        for size in booking.batches:
-            self._batches.setdefault(size, OwnShare())
-        return self._batches.items()
+    def _shares(
+        self, booking: Booking, failures: int = 0
+    ) -> Iterator[tuple[OwnShare, int]]:
+        """Yield the share of each counter, and how many of `booking` it counts."""
+        yield self._success, booking.requests
+        yield self._failure, failures
+        yield self._inferences, booking.inferences
+        for size in self._batches.keys() | booking.batches.keys():
+            share = self._batches.setdefault(size, OwnShare())
+            yield share, booking.executions(size)
 
     def _requests(
-        self, before: ModelStatistics, after: ModelStatistics, look: _OwnAtLook
+        self, before: ModelStatistics, after: ModelStatistics, read: _OwnAtRead
     ) -> None:
-        totals, own = self.totals, look.own
+        totals, own = self.totals, read.own
         success = _rise(before.success, after.success)
         failure = _rise(before.fail, after.fail)
         inferences = after.inference_count - before.inference_count
         unresolved = own.unresolved.requests
         failed = self._failure.production(
             0,
-            look.under_way.failures,
+            read.under_way.failures,
             failure.count,
             unresolved,
-            look.due.failures,
+            read.due.failures,
         )
         kept = self._success.production(
             own.done.requests,
-            look.under_way.requests,
+            read.under_way.requests,
             success.count,
             unresolved,
-            look.due.requests,
+            read.due.requests,
         )
         inferred = self._inferences.production(
             own.done.inferences,
-            look.under_way.inferences,
+            read.under_way.inferences,
             inferences,
             own.unresolved.inferences,
-            look.due.inferences,
+            read.due.inferences,
         )
         totals.success += kept
         totals.failure += failed
         totals.inferences += inferred
         totals.unattributed += self._success.unattributed + self._failure.unattributed
         totals.failures_booked_as_success += self._booked_as_success(
-            look,
+            read,
             rests=not (
-                kept or failed or look.under_way.requests or self._success.missing
+                kept or failed or read.under_way.requests or self._success.missing
             ),
         )
-        # An execution for production serves an inference of production, or fails. One
-        # look's are spare: an inference may be told from ours before its execution.
+        # An execution for production serves an inference of production, or fails. Those
+        # of one read are spare: an inference may be attributed before its execution.
         self._spare = min(self._spare, self._served) + failed + inferred
         self._served = failed + inferred
         share = kept / success.count if success.count else 0.0
@@ -224,27 +213,27 @@ class Production:
             rise = _rise(getattr(before, phase), getattr(after, phase))
             totals.compute_ns[phase] += rise.ns * share
 
-    def _booked_as_success(self, look: _OwnAtLook, *, rests: bool) -> int:
+    def _booked_as_success(self, read: _OwnAtRead, *, rests: bool) -> int:
         """Return how many of our failed requests Triton counted as successes.
 
         On an idle server: each that is missing among the failures. Else only those that cannot
         have been refused before they were scheduled.
         """
-        failures = look.failed if rests else look.executed
+        failures = read.failed if rests else read.executed
         shown = self._failure.possible_shown
         # A failure may have been taken for another request of ours before, but not while
         # none was under way.
         missing = failures - shown - self._failures_over
-        over = max(0, self._failures_over + shown - look.executed)
-        self._failures_over = over if look.under_way.requests else 0
+        over = max(0, self._failures_over + shown - read.executed)
+        self._failures_over = over if read.under_way.requests else 0
         return min(self._success.possible_shown, max(0, missing))
 
     def _executions(
-        self, before: ModelStatistics, after: ModelStatistics, look: _OwnAtLook
+        self, before: ModelStatistics, after: ModelStatistics, read: _OwnAtRead
     ) -> None:
         earlier = {batch.batch_size: batch for batch in before.batches}
         now = {batch.batch_size: batch for batch in after.batches}
-        ours = (look.own.done, look.own.unresolved, look.due)
+        ours = (read.own.done, read.own.unresolved, read.due)
         sizes = {size for booking in ours for size in booking.batches}
         for size in now.keys() | self._batches.keys() | sizes:
             nothing = BatchStatistics(size, Duration(), Duration(), Duration())
@@ -252,21 +241,21 @@ class Production:
             self._batch(
                 size,
                 [_rise(getattr(old, phase), getattr(new, phase)) for phase in PHASES],
-                look,
+                read,
             )
 
-    def _batch(self, size: int, rises: list[Duration], look: _OwnAtLook) -> None:
+    def _batch(self, size: int, rises: list[Duration], read: _OwnAtRead) -> None:
         totals = self.totals
         executions = rises[PHASES.index("compute_infer")].count
         # One of ours that was merged into a larger batch ran on production's account
         # and cost it next to nothing.
         batches = self._batches.setdefault(size, OwnShare())
         kept = batches.production(
-            look.own.done.executions(size),
-            look.under_way.executions(size),
+            read.own.done.executions(size),
+            read.under_way.executions(size),
             executions,
-            look.own.unresolved.executions(size),
-            look.due.executions(size),
+            read.own.unresolved.executions(size),
+            read.due.executions(size),
         )
         if kept > self._spare:
             # Two of ours that were merged into one batch, if no more is to come.
@@ -296,7 +285,7 @@ class _Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnAtLook:
+class _OwnAtRead:
     """Our own requests at one read."""
 
     own: OwnCounts

@@ -56,8 +56,11 @@ def watch():
 
         def start(production):
             board = InventoryBoard()
-            spec = grpc.model_spec("m", "1", timeout_seconds=5)
-            board.publish(Inventory(models=dict.fromkeys((CHAMPION, CHALLENGER), spec)))
+            specs = {
+                key: grpc.model_spec(*key, timeout_seconds=5)
+                for key in (CHAMPION, CHALLENGER)
+            }
+            board.publish(Inventory(models=specs))
             access = access_to(grpc, board=board, exposed=production.exposed)
             settings = ComparisonSettings(
                 name="ab", champion="m:1", challenger="m:2", mode="ab"

@@ -8,7 +8,7 @@ import pytest
 from simulated_triton import KEY, PHASE_NS, REQUEST_NS, Client, Own, Triton
 
 from exporter.access.own_traffic import Booking, OwnCounts
-from exporter.features.statistics.own_share import UNRESOLVED_LOOKS, OwnShare
+from exporter.features.statistics.own_share import UNRESOLVED_READS, OwnShare
 from exporter.features.statistics.production_counts import (
     PHASES,
     Production,
@@ -203,7 +203,7 @@ def test_one_we_gave_up_on_is_not_waited_for_for_ever():
     production = Production(OwnCounts())
     own = OwnCounts(unresolved=Booking(1, 1, {1: 1}))
     nothing, after = Triton().statistics(), Triton()
-    for _ in range(UNRESOLVED_LOOKS):
+    for _ in range(UNRESOLVED_READS):
         production.advance(nothing, nothing, own)
     after.book(Client(0))
     production.advance(nothing, after.statistics(), own)
