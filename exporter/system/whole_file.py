@@ -68,6 +68,15 @@ def write(
         os.close(folder)
 
 
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return values that change when the file does; None if there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def set_aside(path: Path) -> Path:
     """Rename an unusable file, so that it can be inspected; return its new name.
 

@@ -61,7 +61,9 @@ class DriftCollector:
         """Judge the windows that are due, and return all samples."""
         # Not before: a predecessor may still be saving what is restored here.
         if self._subscription is None:
-            self._subscription = self._access.mirror.subscribe(self._wants, self._take)
+            self._subscription = self._access.mirror.subscribe(
+                self._is_watched, self._receive
+            )
         self._discover()
         accuracies = self._accuracies()
         for subject in self._subjects.values():
@@ -132,10 +134,10 @@ class DriftCollector:
                 return True
         return False
 
-    def _wants(self, model: str) -> bool:
+    def _is_watched(self, model: str) -> bool:
         return model in self._wanted
 
-    def _take(self, requests: Sequence[Mirrored]) -> None:
+    def _receive(self, requests: Sequence[Mirrored]) -> None:
         for request in requests:
             # Our own requests are no traffic.
             if request.request_id.startswith(REQUEST_ID_PREFIX):

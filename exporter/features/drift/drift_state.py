@@ -46,7 +46,7 @@ class Store:
             digest = hashlib.sha256(model.encode()).hexdigest()
             name = f"{name[:_LONGEST_NAME]}-{digest[:16]}"
         self._stem = f"{name}.{side}"
-        self._told = False
+        self._is_unsaved = False
 
     @property
     def kept(self) -> bool:
@@ -81,13 +81,13 @@ class Store:
         try:
             whole_file.write(path, data)
         except OSError as error:
-            if not self._told:
+            if not self._is_unsaved:
                 log.warning("drift_state_not_saved", file=str(path), reason=str(error))
-            self._told = True
+            self._is_unsaved = True
             return False
-        if self._told:
+        if self._is_unsaved:
             log.info("drift_state_saved_again", file=str(path))
-        self._told = False
+        self._is_unsaved = False
         return True
 
     def set_aside(self, what: str, reason: str) -> None:

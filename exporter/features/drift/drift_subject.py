@@ -19,10 +19,10 @@ from exporter.features.drift.drift_rows import Rows
 from exporter.features.drift.drift_state import Store, read_whole
 from exporter.features.drift.drift_tensors import declared, require, schema_of
 from exporter.features.drift.drift_watch import Watch, hour_of_week
+from exporter.system import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -75,7 +75,7 @@ class Learner:
 
     def put(self, request: Tensors) -> None:
         """Learn from one request, if it is as declared."""
-        # A reference learns from what fits; the window tells of what does not.
+        # What does not fit is not learnt; the window counts it as a violation.
         lengths = {t.shape[:1] for name, t in request.items() if name in self._columns}
         if len(lengths) != 1 or not self._columns <= request.keys():
             return
@@ -143,7 +143,9 @@ class Subject:
 
         `taken` are names of features that another side of the model has already.
         """
-        seen = (spec, _signature(self.settings.reference), frozenset(taken))
+        reference = self.settings.reference
+        stamp = None if reference is None else whole_file.stamp(reference)
+        seen = (spec, stamp, frozenset(taken))
         if seen == self._seen:
             return
         self._seen = seen
@@ -239,29 +241,19 @@ class Subject:
         self.watch, self.learner = watch, None
         self.state = "watching"
         self._alarm = watch.statistics.alarm_since is not None
-        log.info(
+        self._log(
+            "info",
             "drift_watching",
-            model=self.model,
-            side=self.settings.side,
             features=len(profile.schema.features),
             reference_rows=profile.rows,
             restored=watch.look is not None,
         )
-        if profile.caveats:
-            log.warning(
-                "drift_promise_not_kept",
-                model=self.model,
-                side=self.settings.side,
-                reason="; ".join(profile.caveats),
-            )
-
-        if profile.blind_spots:
-            log.warning(
-                "drift_not_seen",
-                model=self.model,
-                side=self.settings.side,
-                reason="; ".join(profile.blind_spots),
-            )
+        for event, reasons in (
+            ("drift_promise_not_kept", profile.caveats),
+            ("drift_not_seen", profile.blind_spots),
+        ):
+            if reasons:
+                self._log("warning", event, reason="; ".join(reasons))
 
     def _fresh(self, profile: Profile) -> Watch:
         return Watch(
@@ -277,18 +269,16 @@ class Subject:
                 self._store.set_aside(_OUTLOOK, str(error))
 
     def _refuse(self, error: DriftError | OSError) -> None:
-        differences = getattr(error, "differences", (str(error),))
-        told = isinstance(error, OSError) and self.problems == tuple(differences)
-        self.problems = tuple(differences)
+        problems = tuple(getattr(error, "differences", (str(error),)))
+        is_repeated = isinstance(error, OSError) and self.problems == problems
+        self.problems = problems
         kept = self._still_fits()
-        tell = log.debug if told else log.error
-        tell(
+        self._log(
+            "debug" if is_repeated else "error",
             "drift_reference_refused",
-            model=self.model,
-            side=self.settings.side,
             reference=str(self.settings.reference or "learnt"),
-            differences="; ".join(self.problems),
-            goes_on_with_the_old=kept,
+            differences="; ".join(problems),
+            keeps_old_reference=kept,
         )
         if not kept:
             self.state, self._rows = "refused", None
@@ -314,7 +304,7 @@ class Subject:
         if self.watch is None:
             return
         if self.watch.step():
-            self._tell(self.watch)
+            self._log_alarm(self.watch)
         self.outlooks.look(self.watch.look, accuracy)
         if self._clock() >= self._save_due:
             self.save()
@@ -322,31 +312,29 @@ class Subject:
     def _learnt(self, learner: Learner) -> None:
         profile = self._named(learner.profile(self.model))
         self._store.write(_PROFILE, profile.to_bytes())
-        log.info(
-            "drift_reference_learnt",
-            model=self.model,
-            side=self.settings.side,
-            rows=profile.rows,
-        )
+        self._log("info", "drift_reference_learnt", rows=profile.rows)
         try:
             self._watch(profile)
         except OSError as error:
             self._unread(error)
 
-    def _tell(self, watch: Watch) -> None:
+    def _log_alarm(self, watch: Watch) -> None:
         look, since = watch.look, watch.statistics.alarm_since
         alarm = since is not None
         if look is not None and alarm and not self._alarm:
-            log.warning(
+            self._log(
+                "warning",
                 "drift_alarm",
-                model=self.model,
-                side=self.settings.side,
                 features=", ".join(c.feature for c in look.verdict.culprits),
                 since_seconds=round(look.closed_at - (since or 0.0), 1),
             )
         elif self._alarm and not alarm:
-            log.info("drift_alarm_over", model=self.model, side=self.settings.side)
+            self._log("info", "drift_alarm_over")
         self._alarm = alarm
+
+    def _log(self, level: str, event: str, **fields: object) -> None:
+        side = self.settings.side
+        getattr(log, level)(event, model=self.model, side=side, **fields)
 
     def save(self) -> None:
         """Write the state, now."""
@@ -360,14 +348,3 @@ class Subject:
         now = self._clock()
         pause = max(self.settings.state_seconds, (now - began) / _SAVING_SHARE)
         self._save_due = now + pause
-
-
-def _signature(path: Path | None) -> object:
-    """A value that changes when the file does; None if there is no file."""
-    if path is None:
-        return None
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -139,7 +139,7 @@ class Watch:
         with self._lock:
             if self._window.update(request) or not request:
                 return
-            # Nothing of it has rows that could be counted, so the window cannot tell.
+            # It has no rows that the window could count.
             absent = self._known - request.keys()
             self._odd["absent" if absent else "shape"] += 1
             if request.keys() - self._known:
@@ -156,7 +156,7 @@ class Watch:
             )
             counts = self._window.take() if due else self._window.peek()
             odd = Counter(self._odd)
-        self._notice(counts, odd)
+        self._update_counters(counts, odd)
         if not due:
             return False
         self._closed_coarse = self.coarse
@@ -167,7 +167,7 @@ class Watch:
         self._judge(counts)
         return True
 
-    def _notice(self, counts: Counts, odd: Counter[str]) -> None:
+    def _update_counters(self, counts: Counts, odd: Counter[str]) -> None:
         """Update the counters to the content of the open window."""
         kinds: Counter[str] = Counter()
         for (kind, _), number in counts.violations.items():
@@ -177,7 +177,9 @@ class Watch:
         self.violations = self._closed_violations + kinds + odd
         fresh = self.baseline.coarse(counts) - self._restored.coarse
         self.coarse = self._closed_coarse + fresh
-        self._count(rows=self._rows_before + counts.rows - self._restored.rows)
+        self.statistics = replace(
+            self.statistics, rows=self._rows_before + counts.rows - self._restored.rows
+        )
 
     def _judge(self, counts: Counts) -> None:
         wall = self._wall_clock()
@@ -188,23 +190,15 @@ class Watch:
         since = self.statistics.alarm_since
         if verdict.raised:
             since = self._times[-min(verdict.since_windows, len(self._times))]
-        self._count(
+        self.statistics = replace(
+            self.statistics,
             windows=self.statistics.windows + 1,
             alarms=self.statistics.alarms + verdict.raised,
             alarm_since=since if verdict.alarm else None,
         )
-        self._see(wall, self._sliding.push(counts), verdict)
+        self._publish(wall, self._sliding.push(counts), verdict)
 
-    def _count(self, **changes: Any) -> None:
-        old = self.statistics
-        self.statistics = WatchStatistics(
-            changes.get("rows", old.rows),
-            changes.get("windows", old.windows),
-            changes.get("alarms", old.alarms),
-            changes.get("alarm_since", old.alarm_since),
-        )
-
-    def _see(self, closed_at: float, total: Counts, verdict: Verdict) -> None:
+    def _publish(self, closed_at: float, total: Counts, verdict: Verdict) -> None:
         comparison = self.baseline.compare(total)
         scores = tuple(
             Score(
@@ -260,7 +254,9 @@ class Watch:
             self._opened_at = float(payload["opened_at"])
             self._times.extend(float(value) for value in payload["times"])
             since, closed_at = payload["alarm_since"], payload["closed_at"]
-            self._count(alarm_since=None if since is None else float(since))
+            self.statistics = replace(
+                self.statistics, alarm_since=None if since is None else float(since)
+            )
             if closed_at is not None and panes:
                 self._resume(float(closed_at), panes)
         except UNREADABLE as error:
@@ -269,11 +265,11 @@ class Watch:
     def _resume(self, closed_at: float, panes: list[Counts]) -> None:
         for pane in panes:
             self._sliding.push(pane)
-        # A window without rows changes nothing and says how the alarm stands.
+        # A window without rows changes nothing and has the present verdict.
         profile = self.profile
         nothing = Counts.empty(len(profile.names), profile.schema.numeric)
         verdict = self._monitor.update(nothing)
-        self._see(closed_at, self._sliding.total(), verdict)
+        self._publish(closed_at, self._sliding.total(), verdict)
 
 
 def _read(data: bytes) -> dict[str, Any]:

@@ -77,15 +77,6 @@ def read(settings: GoldenData) -> GoldenSet:
     return golden
 
 
-def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change when the file does, or None if there is no file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
 def _bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:

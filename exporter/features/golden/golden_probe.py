@@ -14,6 +14,7 @@ from exporter.errors import GoldenDataError
 from exporter.features.golden import golden_data
 from exporter.features.golden.golden_state import ModelState
 from exporter.samples import Sample
+from exporter.system import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ class GoldenProbe:
         self._found: GoldenSet | GoldenDataError | None = None
         self._stamp: tuple[int, int, int] | None = None
         self._looked_at = -_CHECK_FILE_SECONDS
-        self._told: dict[ModelKey, str] = {}
+        self._problems: dict[ModelKey, str] = {}
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model of the filter, by the one protocol."""
@@ -54,9 +55,9 @@ class GoldenProbe:
             if self._settings.models.matches(spec.name)
         ]
         with self._lock:
-            for gone in {*self._states, *self._told} - {key for key, _ in chosen}:
+            for gone in {*self._states, *self._problems} - {key for key, _ in chosen}:
                 self._states.pop(gone, None)
-                self._told.pop(gone, None)
+                self._problems.pop(gone, None)
                 self._access.calibration.forget(gone)
         http = self._settings.protocol == "http" and self._access.http is not None
         return [
@@ -77,16 +78,16 @@ class GoldenProbe:
         try:
             state = self._state(target, spec)
         except GoldenDataError as error:
-            self._tell(target.key, error)
+            self._refuse(target.key, error)
             return Verdict("invalid", detail=str(error))
         with self._lock:
-            self._told.pop(target.key, None)
+            self._problems.pop(target.key, None)
         return state.attempt()
 
     def samples(self) -> list[AnySample]:
         """Return the samples of all models; reads memory only."""
         with self._lock:
-            states, unusable = list(self._states.values()), list(self._told)
+            states, unusable = list(self._states.values()), list(self._problems)
         found = [sample for state in states for sample in state.samples()]
         dataset = self._settings.dataset
         return found + [
@@ -114,7 +115,7 @@ class GoldenProbe:
             now = self._access.clock()
             if now - self._looked_at >= _CHECK_FILE_SECONDS:
                 self._looked_at = now
-                found = golden_data.stamp(wanted.file)
+                found = whole_file.stamp(wanted.file)
                 if found != self._stamp or found is None:
                     self._found, self._stamp = _read(wanted), found
             if self._found is None:
@@ -123,12 +124,12 @@ class GoldenProbe:
                 raise self._found
             return self._found
 
-    def _tell(self, key: ModelKey, error: GoldenDataError) -> None:
+    def _refuse(self, key: ModelKey, error: GoldenDataError) -> None:
         """Log the error once; the model then has no golden samples."""
         with self._lock:
             self._states.pop(key, None)
-            told, self._told[key] = self._told.get(key), str(error)
-        if told != str(error):
+            before, self._problems[key] = self._problems.get(key), str(error)
+        if before != str(error):
             log.error(
                 "golden_data_unusable",
                 model=key[0],
