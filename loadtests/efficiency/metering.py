@@ -108,9 +108,9 @@ class PowerMeter:
             for reading in readings:
                 meter = self._meters.setdefault(reading.device.labels, Meter())
                 meter.add(reading)
-                rise, whole = meter.take(reading.at)
+                rise, whole = meter.settle(reading.at)
                 # Energy that a counter shows after a gap belongs into that gap.
-                taken += rise + meter.take_late()
+                taken += rise + meter.pop_late()
                 known &= whole
             self._note(boundary, time.time(), taken / MICRO, known=known)
 

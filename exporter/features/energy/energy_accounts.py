@@ -115,7 +115,7 @@ class DeviceAccount:
         self.meter.add(reading)
         if self._from is None:
             self._from = reading.at
-            self.meter.take(reading.at)
+            self.meter.settle(reading.at)
         # Somebody else's work on the board is no idleness.
         if reading.utilization_ratio is not None:
             self._foreign |= reading.utilization_ratio > _QUIET_RATIO
@@ -124,7 +124,7 @@ class DeviceAccount:
         """Count all energy until then as unattributed: busy times are not known."""
         if self._from is None or until < self._from:
             return
-        energy, _, _ = self._take(until, keep_from=until)
+        energy, _, _ = self._settle_meter(until, keep_from=until)
         self._book_late()
         self.totals.board += energy
         self.totals.unattributed["no_statistics"] += energy
@@ -139,7 +139,9 @@ class DeviceAccount:
         if self._from is None or until <= self._from:
             return None
         start, self._from = self._from, until
-        energy, seconds, known = self._take(until + self.lag_seconds, keep_from=start)
+        energy, seconds, known = self._settle_meter(
+            until + self.lag_seconds, keep_from=start
+        )
         self._book_late()
         whole = sum(item.seconds for item in busy.values())
         unused = known and whole <= _QUIET_RATIO * seconds
@@ -186,14 +188,16 @@ class DeviceAccount:
         idle = self.idle.watts
         return None if idle is None else max(0.0, idle + self.power.baseline_watts)
 
-    def _take(self, until: float, *, keep_from: float) -> tuple[int, float, bool]:
+    def _settle_meter(
+        self, until: float, *, keep_from: float
+    ) -> tuple[int, float, bool]:
         """Microjoules up to then, in how many seconds, and whether all are known."""
-        start = self.meter.taken_until
+        start = self.meter.settled_until
         # A lag that became shorter may leave nothing to take.
         until = max(until, start)
         if self._unlearnt:
             keep_from = self._unlearnt[0].start
-        energy, known = self.meter.take(until, keep_from=keep_from)
+        energy, known = self.meter.settle(until, keep_from=keep_from)
         return energy, until - start, known
 
     def _learn(self) -> None:
@@ -249,7 +253,7 @@ class DeviceAccount:
         return models
 
     def _book_late(self) -> None:
-        late = self.meter.take_late()
+        late = self.meter.pop_late()
         self.totals.board += late
         if late:
             self.totals.unattributed["gap"] += late

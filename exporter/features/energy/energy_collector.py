@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_LOOK_AGAIN_SECONDS: Final = 60.0
+_SEARCH_SECONDS: Final = 60.0
 
 
 class EnergyCollector:
@@ -42,14 +42,14 @@ class EnergyCollector:
         )
         self._sources: dict[Boundary, PowerSource] = {}
         self._ledger: Ledger | None = None
-        self._looked_at: float | None = None
+        self._searched_at: float | None = None
 
     def collect(self) -> Sequence[AnySample]:
         """Read every source once."""
         now = self._access.clock()
-        if self._looked_at is None or now - self._looked_at >= _LOOK_AGAIN_SECONDS:
-            self._looked_at = now
-            self._find()
+        if self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS:
+            self._searched_at = now
+            self._find_sources()
         if self._ledger is None:
             return ()
         return self._ledger.advance(self._sources.values())
@@ -59,7 +59,7 @@ class EnergyCollector:
         for source in self._sources.values():
             source.close()
 
-    def _find(self) -> None:
+    def _find_sources(self) -> None:
         for settings in self._settings.sources:
             if settings.boundary in self._sources:
                 continue

@@ -57,7 +57,7 @@ class Ledger:
             self._derived.add(settled)
         booked = [a.totals.board for a in self._books.devices.values()]
         if booked != self._booked:
-            # Between windows the books stand still, however many models there are.
+            # The division changes only at the end of a window.
             self._booked = booked
             self._divided = list(self._divided_samples())
         return [*self._device_samples(), *self._divided]
@@ -136,18 +136,18 @@ def _device_samples(account: DeviceAccount) -> Iterator[AnySample]:
 def _balance(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
     """The parts, which add up to the boards of their boundary and source."""
     idle: dict[tuple[str, str], int] = defaultdict(int)
-    nobody: dict[tuple[str, str, str], int] = defaultdict(int)
+    unattributed: dict[tuple[str, str, str], int] = defaultdict(int)
     models: dict[tuple[ModelKey, str, str, str], int] = defaultdict(int)
     for account in accounts:
         place: tuple[str, str] = (account.device.boundary, account.device.source)
         idle[place] += account.totals.idle
         for reason, energy in account.totals.unattributed.items():
-            nobody[*place, reason] += energy
+            unattributed[*place, reason] += energy
         for (key, method), energy in account.totals.models.items():
             models[key, *place, method] += energy
     for place, energy in idle.items():
         yield Sample(catalogue.IDLE_ENERGY, energy / MICRO, place)
-    for labels, energy in nobody.items():
+    for labels, energy in unattributed.items():
         yield Sample(catalogue.UNATTRIBUTED_ENERGY, energy / MICRO, labels)
     for (key, *rest), energy in models.items():
         yield Sample(catalogue.MODEL_ENERGY, energy / MICRO, (*key, *rest))

@@ -5,7 +5,7 @@ first. Between two readings of a counter that started over in between, and where
 no counter, power is integrated: an average over the second before covers an interval of
 a second whole, what is known at its ends only by the trapezoid rule. What neither tells
 is a gap: time whose energy is unknown and not guessed. If the counter turns out to have
-gone on through a gap, its rise is kept apart (`take_late`), since nobody knows when it
+gone on through a gap, its rise is kept apart (`pop_late`), since nobody knows when it
 was spent.
 
 A counter that started over and is beyond its old value again by the next reading cannot
@@ -104,11 +104,11 @@ class Meter:
         self._before = reading
 
     @property
-    def taken_until(self) -> float:
+    def settled_until(self) -> float:
         """Time up to which energy was read; minus infinity before the first time."""
         return self._settled_at
 
-    def take(self, until: float, *, keep_from: float = math.inf) -> tuple[int, bool]:
+    def settle(self, until: float, *, keep_from: float = math.inf) -> tuple[int, bool]:
         """Return the microjoules since the last call, and whether all of that time is covered.
 
         Counted up to `until`, which lies at or before `read_until`; a point between two
@@ -117,7 +117,7 @@ class Meter:
         """
         total = self._at(until)
         taken = total - self._settled
-        known = self._known(self._settled_at, until)
+        known = self._is_known(self._settled_at, until)
         self._settled, self._settled_at = total, until
         keep = min(until, keep_from)
         while len(self._points) > 2 and self._points[1].at <= keep:  # noqa: PLR2004
@@ -128,7 +128,7 @@ class Meter:
         """Microjoules between two instants; None where not all of that time is known."""
         if start < self._points[0].at or end > self._points[-1].at:
             return None
-        if not self._known(start, end):
+        if not self._is_known(start, end):
             return None
         return self._at(end) - self._at(start)
 
@@ -143,14 +143,14 @@ class Meter:
                 return parts / (after.at - before.at)
         return 0.0
 
-    def _known(self, start: float, end: float) -> bool:
+    def _is_known(self, start: float, end: float) -> bool:
         return all(
             after.known
             for before, after in pairwise(self._points)
             if before.at < end and after.at > start
         )
 
-    def take_late(self) -> int:
+    def pop_late(self) -> int:
         """Microjoules the counter rose while it could not be read, since the last call."""
         late, self._late = self._late, 0
         return late

@@ -113,7 +113,7 @@ class RunBoard:
         self._capacities: dict[tuple[str, str], _Held[FoundCapacity]] = {}
 
     def note_run(self, notice: RunNotice, sender: str = "") -> None:
-        """Keep it; where there are too many, one of the sender that has most goes."""
+        """Keep it; above the limit, drop the oldest of the sender that has most."""
         now = self._clock()
         with self._lock:
             self._expire(now)
@@ -121,12 +121,12 @@ class RunBoard:
             self._runs.pop(notice.run, None)
             if not notice.ended:
                 if len(self._runs) >= MAX_RUNS:
-                    del self._runs[_least_deserved(self._runs)]
+                    del self._runs[_oldest_of_largest_sender(self._runs)]
                 held = _Held(notice, now + notice.ttl_seconds, sender)
                 self._runs[notice.run] = held
 
     def note_capacity(self, notice: CapacityNotice, sender: str = "") -> None:
-        """Keep it; where there are too many, one of the sender that has most goes.
+        """Keep it; above the limit, drop the oldest of the sender that has most.
 
         A valid result replaces the capacity, "no rate holds" removes it, any other
         leaves the previous one.
@@ -138,7 +138,7 @@ class RunBoard:
             known: dict[tuple[str, str], _Held[Any]]
             known = {**self._searches, **self._capacities}
             if key not in known and len(known) >= MAX_CAPACITIES:
-                leaving = _least_deserved(known)
+                leaving = _oldest_of_largest_sender(known)
                 self._searches.pop(leaving, None)
                 self._capacities.pop(leaving, None)
             expires = now + notice.ttl_seconds
@@ -184,7 +184,7 @@ class RunBoard:
 _K = TypeVar("_K")
 
 
-def _least_deserved(held: dict[_K, _Held[Any]]) -> _K:
+def _oldest_of_largest_sender(held: dict[_K, _Held[Any]]) -> _K:
     """The oldest entry of the sender that has most of them."""
     numbers = Counter(entry.sender for entry in held.values())
     return next(

@@ -16,15 +16,14 @@ from exporter.samples import Sample
 from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from exporter.samples import AnySample
     from exporter.taps.tap_route import TapRequest
 
 SOURCE: Final = "runs"
 _MAX_BODY_BYTES: Final = 16 << 10
 _SHOWN: Final = 5
-_TAKEN: Final = TapAnswer("accepted", HTTPStatus.NO_CONTENT)
+_ACCEPTED: Final = TapAnswer("accepted", HTTPStatus.NO_CONTENT)
 _LEAST_APART: Final = 0.5
 """Minimum time between two readings that give a rate, as a share of the window."""
 
@@ -55,33 +54,20 @@ class RunsSettings(CollectorSettings):
 
     def build(self, access: Access) -> RunsCollector:
         """The collector."""
-        return self.collector(access.exposed, access.clock)
-
-    def collector(
-        self, exposed: Callable[[], Iterable[AnySample]], clock: Callable[[], float]
-    ) -> RunsCollector:
-        """One that knows the capacities of the files."""
-        board = RunBoard(clock)
-        for file in self.capacity_reports:
-            board.note_capacity(valid_capacity(file))
-        return RunsCollector(board, exposed, clock, self.rate_window_seconds)
+        return RunsCollector(self, access)
 
 
 class RunsCollector:
     """Receives reports from the tap, and exposes them."""
 
-    def __init__(
-        self,
-        board: RunBoard,
-        exposed: Callable[[], Iterable[AnySample]],
-        clock: Callable[[], float],
-        window_seconds: float,
-    ) -> None:
-        self._board = board
-        self._exposed = exposed
-        self._clock = clock
-        self._window = window_seconds
-        self._looks: deque[tuple[float, dict[str, float]]] = deque()
+    def __init__(self, settings: RunsSettings, access: Access) -> None:
+        self._board = RunBoard(access.clock)
+        for file in settings.capacity_reports:
+            self._board.note_capacity(valid_capacity(file))
+        self._exposed = access.exposed
+        self._clock = access.clock
+        self._window = settings.rate_window_seconds
+        self._readings: deque[tuple[float, dict[str, float]]] = deque()
 
     def routes(self) -> Sequence[TapRoute]:
         """Runs and capacities."""
@@ -102,7 +88,7 @@ class RunsCollector:
     def _capacities(self) -> Iterator[Sample]:
         found = self._board.capacities()
         if not found:
-            self._looks.clear()
+            self._readings.clear()
         rates = self._rates() if found else {}
         for capacity in found:
             key = (capacity.model, capacity.slo)
@@ -127,10 +113,10 @@ class RunsCollector:
         """Production's requests a second by model, over the window."""
         now, totals = self._clock(), self._totals()
         # Keep one older reading: readings may be further apart than the window.
-        while len(self._looks) > 1 and self._looks[1][0] <= now - self._window:
-            self._looks.popleft()
-        self._looks.append((now, totals))
-        since, before = self._looks[0]
+        while len(self._readings) > 1 and self._readings[1][0] <= now - self._window:
+            self._readings.popleft()
+        self._readings.append((now, totals))
+        since, before = self._readings[0]
         if now - since < _LEAST_APART * self._window:
             return {}
         return {
@@ -154,14 +140,14 @@ class RunsCollector:
             try:
                 notice = form.model_validate_json(request.body)
             except ValidationError as error:
-                return refusal("malformed", HTTPStatus.BAD_REQUEST, _told(error))
+                return refusal("malformed", HTTPStatus.BAD_REQUEST, _reason(error))
             keep(notice, request.sender)
-            return _TAKEN
+            return _ACCEPTED
 
-        return TapRoute(path, SOURCE, _MAX_BODY_BYTES, answer, _TAKEN, control=True)
+        return TapRoute(path, SOURCE, _MAX_BODY_BYTES, answer, _ACCEPTED, control=True)
 
 
-def _told(error: ValidationError) -> str:
+def _reason(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(map(str, item['loc'])) or 'the body'}: {item['msg']}"
         for item in error.errors(include_url=False, include_input=False)[:_SHOWN]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
+from accesses import access_to
 from running_taps import HttpTap
 
 from exporter.features.runs.runs_collector import RunsSettings
@@ -17,7 +17,7 @@ JSON = "application/json"
 
 @pytest.fixture
 def served():
-    collector = RunsSettings().collector(tuple, time.monotonic)
+    collector = RunsSettings().build(access_to(None))
     tap = HttpTap(collector.routes, hosts=lambda: ("*.example.com",))
     tap.collector = collector
     yield tap

@@ -14,8 +14,7 @@ from pydantic import Field
 from exporter.features.energy.sources.power_source import SourceSettings, Surroundings
 
 if TYPE_CHECKING:
-    from exporter.features.energy.power_readings import Boundary
-    from exporter.features.energy.sources.nvml_reader import NvmlPower
+    from exporter.features.energy.power_readings import Boundary, PowerSource
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
 _CACHE: Final = "/etc/ld.so.cache"
@@ -43,13 +42,13 @@ class NvmlSettings(SourceSettings):
         """The boards."""
         return "gpu"
 
-    def find(self, surroundings: Surroundings) -> NvmlPower | None:
+    def find(self, surroundings: Surroundings) -> PowerSource | None:
         """The source, where the driver is loaded and has a board."""
         if not library_exists():
             return None
         from exporter.features.energy.sources.nvml_reader import NvmlPower  # noqa: PLC0415 - 6 MB
 
-        return NvmlPower.opened(self, surroundings)
+        return NvmlPower.opened(self.idle_watts, surroundings)
 
 
 def library_exists() -> bool:

@@ -93,7 +93,9 @@ class Board:
     xid_seen: dict[str, float] = field(default_factory=dict)
     read_at: float | None = None
 
-    def ask(self, what: str, call: Callable[..., T], *arguments: object) -> T | None:
+    def call(
+        self, what: str, function: Callable[..., T], *arguments: object
+    ) -> T | None:
         """Call NVML for this board; return None where it is not supported or has no value.
 
         Raises:
@@ -103,7 +105,7 @@ class Board:
         if what in self.unsupported:
             return None
         try:
-            return call(self.handle, *arguments)
+            return function(self.handle, *arguments)
         except pynvml.NVMLError as error:
             code = code_of(error)
             if code in GONE:
@@ -115,14 +117,14 @@ class Board:
             return None
 
     def powers(self) -> tuple[float | None, float | None]:
-        """Instantaneous and average power in watts; raises as `ask` does."""
+        """Instantaneous and average power in watts; raises as `call` does."""
         fields = [pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_FI_DEV_POWER_AVERAGE]
-        values = self.ask("power fields", pynvml.nvmlDeviceGetFieldValues, fields)
+        values = self.call("power fields", pynvml.nvmlDeviceGetFieldValues, fields)
         instant, average = (None, None) if values is None else map(_watts, values)
         if average is None:
             self.unsupported.add("average")
         if instant is None:
-            milliwatts = self.ask("power", pynvml.nvmlDeviceGetPowerUsage)
+            milliwatts = self.call("power", pynvml.nvmlDeviceGetPowerUsage)
             instant = None if milliwatts is None else milliwatts / 1000
         return instant, average
 
@@ -130,11 +132,11 @@ class Board:
         """Record how long the clocks were throttled until now, and the reasons.
 
         Raises:
-            DriverGoneError, pynvml.NVMLError: see `ask`.
+            DriverGoneError, pynvml.NVMLError: see `call`.
         """
         throttled = self.throttled
         for reason, policy in _POLICIES.items():
-            found = self.ask(
+            found = self.call(
                 f"violation {reason}", pynvml.nvmlDeviceGetViolationStatus, policy
             )
             if found is None:
@@ -145,7 +147,7 @@ class Board:
             # One that fell was reset with the driver; what it says is since then.
             risen = (rise if rise >= 0 else now) / 1e9
             throttled[reason] = throttled.get(reason, 0.0) + risen
-        bits = self.ask("reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
+        bits = self.call("reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
         if bits is None:
             return
         elapsed = 0.0 if self.read_at is None else at - self.read_at
@@ -154,9 +156,9 @@ class Board:
             throttled[reason] = throttled.get(reason, 0.0) + held
 
     def count_ecc(self) -> None:
-        """Record the ECC errors; raises as `ask` does."""
+        """Record the ECC errors; raises as `call` does."""
         for severity, kind in _SEVERITIES.items():
-            count = self.ask(
+            count = self.call(
                 "ecc",
                 pynvml.nvmlDeviceGetTotalEccErrors,
                 kind,
@@ -167,7 +169,7 @@ class Board:
 
     def mig_instances(self) -> Iterator[str]:
         """Uuids of its MIG instances."""
-        count = self.ask("mig count", pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
+        count = self.call("mig count", pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
         for place in range(count):
             try:
                 handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, place)
@@ -179,7 +181,7 @@ class Board:
     def samples(
         self, labels: tuple[str, ...], driver: str, utilization: float | None
     ) -> Iterator[AnySample]:
-        """Return all samples but power and energy, with these labels; raises as `ask` does."""
+        """Return all samples but power and energy, with these labels; raises as `call` does."""
         counted = "energy" not in self.unsupported
         reading = "counter" if counted else "integrated_average"
         if not counted and "average" in self.unsupported:
@@ -189,17 +191,17 @@ class Board:
             yield Sample(catalogue.GPU_POWER_LIMIT, self.limit_watts, labels)
         if utilization is not None:
             yield Sample(catalogue.GPU_UTILIZATION, utilization, labels)
-        memory = self.ask("memory", pynvml.nvmlDeviceGetMemoryInfo)
+        memory = self.call("memory", pynvml.nvmlDeviceGetMemoryInfo)
         if memory is not None:
             yield Sample(catalogue.GPU_MEMORY_USED, int(memory.used), labels)
             yield Sample(catalogue.GPU_MEMORY_TOTAL, int(memory.total), labels)
-        celsius = self.ask(
+        celsius = self.call(
             "temperature", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU
         )
         if celsius is not None:
             yield Sample(catalogue.GPU_TEMPERATURE, celsius, labels)
         for domain, clock in _CLOCKS.items():
-            mhz = self.ask(f"clock {domain}", pynvml.nvmlDeviceGetClockInfo, clock)
+            mhz = self.call(f"clock {domain}", pynvml.nvmlDeviceGetClockInfo, clock)
             if mhz is not None:
                 yield Sample(catalogue.GPU_CLOCK, mhz * 1e6, (*labels, domain))
         for reason, seconds in self.throttled.items():

@@ -5,9 +5,9 @@ and later); where a board has none, from its power: the average over a second (f
 the instantaneous power (field 186), or nvmlDeviceGetPowerUsage, which is the one or the
 other by generation. Under MIG all of these are the whole board's.
 
-What a board does not support is asked once and then left alone until the library is
-opened again. A board that is lost has its fault in its reading and costs the others
-nothing; a driver that goes away is looked for again at every call.
+Unsupported calls are tried once and then skipped until the library is opened again. A lost
+board has its fault in its reading and does not affect the others. While the driver is
+unreachable, each read tries to open it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from exporter.features.energy.power_readings import Fault
-    from exporter.features.energy.sources.nvml import NvmlSettings
     from exporter.features.energy.sources.power_source import Surroundings
 
 log = structlog.get_logger()
@@ -48,8 +47,10 @@ _REOPEN: Final = 60
 class NvmlPower:
     """Every board of this machine that the driver shows."""
 
-    def __init__(self, settings: NvmlSettings, surroundings: Surroundings) -> None:
-        self._settings = settings
+    kind = "nvml"
+
+    def __init__(self, idle_watts: float | None, surroundings: Surroundings) -> None:
+        self._idle_watts = idle_watts
         self._surroundings = surroundings
         self._boards: dict[str, Board] = {}
         self._events: Any = None
@@ -59,10 +60,10 @@ class NvmlPower:
 
     @classmethod
     def opened(
-        cls, settings: NvmlSettings, surroundings: Surroundings
+        cls, idle_watts: float | None, surroundings: Surroundings
     ) -> NvmlPower | None:
         """Open the library; return None if that fails or it has no board."""
-        source = cls(settings, surroundings)
+        source = cls(idle_watts, surroundings)
         try:
             source._initialise()
         except (pynvml.NVMLError, DriverGoneError) as error:
@@ -72,11 +73,6 @@ class NvmlPower:
             return source
         source.close()
         return None
-
-    @property
-    def kind(self) -> str:
-        """Kind of the source, as in the configuration."""
-        return "nvml"
 
     @property
     def description(self) -> str:
@@ -96,7 +92,7 @@ class NvmlPower:
                 self.close()
             if not self._open:
                 self._initialise()
-            self._take_events()
+            self._read_events()
             return [self._reading(board) for board in self._boards.values()]
         except (DriverGoneError, pynvml.NVMLError) as error:
             if self._open:
@@ -147,16 +143,16 @@ class NvmlPower:
         if known is not None:
             board.throttled, board.xids = known.throttled, known.xids
             board.xid_seen = known.xid_seen
-        modes = self._asked(board, "mig", pynvml.nvmlDeviceGetMigMode)
+        modes = self._call(board, "mig", pynvml.nvmlDeviceGetMigMode)
         board.mig = "unknown" if modes is None else ("on" if modes[0] else "off")
         if board.mig == "on":
             board.instances = tuple(board.mig_instances())
         return board
 
-    def _asked(self, board: Board, what: str, call: Callable[..., T]) -> T | None:
-        """Call `Board.ask`; None also for a board that is lost."""
+    def _call(self, board: Board, what: str, function: Callable[..., T]) -> T | None:
+        """Call `Board.call`; None also for a board that is lost."""
         try:
-            return board.ask(what, call)
+            return board.call(what, function)
         except pynvml.NVMLError:
             return None
 
@@ -169,7 +165,7 @@ class NvmlPower:
         for board in self._boards.values():
             if board.handle is None:
                 continue
-            self._asked(
+            self._call(
                 board,
                 "events",
                 lambda handle: pynvml.nvmlDeviceRegisterEvents(
@@ -177,7 +173,7 @@ class NvmlPower:
                 ),
             )
 
-    def _take_events(self) -> None:
+    def _read_events(self) -> None:
         if self._events is None:
             return
         by_handle = {
@@ -219,15 +215,15 @@ class NvmlPower:
         )
 
     def _whole_reading(self, board: Board, at: float) -> Reading:
-        millijoules = board.ask("energy", pynvml.nvmlDeviceGetTotalEnergyConsumption)
+        millijoules = board.call("energy", pynvml.nvmlDeviceGetTotalEnergyConsumption)
         instant, average = board.powers()
         if millijoules is None and instant is None and average is None:
             return self._faulty(board, "unreadable")
         if self._calls % _SELDOM == 1 or board.limit_watts is None:
-            limit = board.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
+            limit = board.call("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
             board.limit_watts = limit / 1000 if limit else None
             board.count_ecc()
-        used: Any = board.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates)
+        used: Any = board.call("utilization", pynvml.nvmlDeviceGetUtilizationRates)
         utilization = None if used is None else used.gpu / 100
         board.count_throttling(at)
         board.read_at = at
@@ -244,14 +240,14 @@ class NvmlPower:
     def _device(self, board: Board) -> Device:
         return Device(
             "gpu",
-            self._settings.kind,
+            self.kind,
             board.uuid,
             index=str(board.index),
             name=board.name,
-            idle_watts=self._settings.idle_watts,
+            idle_watts=self._idle_watts,
             max_watts=board.limit_watts,
             instances=board.instances,
         )
 
     def _labels(self, board: Board) -> tuple[str, str, str, str]:
-        return str(board.index), board.uuid, board.name, self._settings.kind
+        return str(board.index), board.uuid, board.name, self.kind

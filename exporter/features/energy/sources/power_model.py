@@ -66,12 +66,14 @@ _STAT = Path("/proc/stat")
 class ModelledPower:
     """A counter that rises with use."""
 
+    kind = "model"
+
     def __init__(self, settings: ModelSettings, surroundings: Surroundings) -> None:
         self._settings = settings
         self._surroundings = surroundings
         self._device = Device(
             settings.measures,
-            settings.kind,
+            self.kind,
             "modelled",
             index="modelled",
             name="modelled",
@@ -81,11 +83,6 @@ class ModelledPower:
         self._total = 0.0
         self._before: tuple[float, float, float] | None = None
         self._reading: Reading | None = None
-
-    @property
-    def kind(self) -> str:
-        """Kind of the source, as in the configuration."""
-        return "model"
 
     @property
     def description(self) -> str:

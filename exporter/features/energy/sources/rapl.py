@@ -59,6 +59,8 @@ class Zone:
 class RaplPower:
     """Reads every zone's counter."""
 
+    kind = "rapl"
+
     def __init__(
         self, settings: RaplSettings, zones: Sequence[Zone], surroundings: Surroundings
     ) -> None:
@@ -67,7 +69,7 @@ class RaplPower:
                 zone,
                 Device(
                     "host",
-                    settings.kind,
+                    self.kind,
                     zone.domain,
                     index=zone.domain,
                     name=zone.domain,
@@ -80,11 +82,6 @@ class RaplPower:
             for zone in zones
         ]
         self._clock = surroundings.clock
-
-    @property
-    def kind(self) -> str:
-        """Kind of the source, as in the configuration."""
-        return "rapl"
 
     @property
     def description(self) -> str:
@@ -136,7 +133,7 @@ def _zones(root: Path) -> Iterator[Zone]:
             yield Zone(
                 folder,
                 domain,
-                _known_number(folder / "max_energy_range_uj"),
+                _number_or_none(folder / "max_energy_range_uj"),
                 _max_watts(folder),
             )
 
@@ -144,13 +141,13 @@ def _zones(root: Path) -> Iterator[Zone]:
 def _max_watts(folder: Path) -> float | None:
     # Constraint 0 is the long-term limit; DRAM has none, or 0.
     for file in ("constraint_0_max_power_uw", "constraint_0_power_limit_uw"):
-        found = _known_number(folder / file)
+        found = _number_or_none(folder / file)
         if found:
             return found / _MICRO
     return None
 
 
-def _known_number(path: Path) -> int | None:
+def _number_or_none(path: Path) -> int | None:
     try:
         return _number(path)
     except (OSError, ValueError):

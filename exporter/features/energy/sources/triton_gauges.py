@@ -1,7 +1,7 @@
 """Triton's own nv_gpu_* gauges, for a sidecar that cannot reach the driver.
 
 Triton writes 0 into a gauge whose reading failed and never reads it again after three
-failures. So 0 W is unknown, and an energy counter that stands is frozen, not idle.
+failures. So 0 W is unknown, and a constant energy counter is frozen, not idle.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TritonGaugesSettings(SourceSettings):
         """The source, where the page shows a board that takes power."""
         if surroundings.metrics is None:
             return None
-        source = TritonGauges(self, surroundings, surroundings.metrics)
+        source = TritonGauges(self.idle_watts, surroundings, surroundings.metrics)
         try:
             shown = source.page()
         except errors.TritonError:
@@ -69,20 +69,17 @@ class TritonGaugesSettings(SourceSettings):
 class TritonGauges:
     """Reads the page."""
 
+    kind = "triton"
+
     def __init__(
         self,
-        settings: TritonGaugesSettings,
+        idle_watts: float | None,
         surroundings: Surroundings,
         client: HttpClient,
     ) -> None:
-        self._settings = settings
+        self._idle_watts = idle_watts
         self._surroundings = surroundings
         self._client = client
-
-    @property
-    def kind(self) -> str:
-        """Kind of the source, as in the configuration."""
-        return "triton"
 
     @property
     def description(self) -> str:
@@ -132,10 +129,10 @@ class TritonGauges:
         limit = values.get(upstream.GPU_POWER_LIMIT.name) or None
         device = Device(
             "gpu",
-            self._settings.kind,
+            self.kind,
             uuid,
             index=index,
-            idle_watts=self._settings.idle_watts,
+            idle_watts=self._idle_watts,
             max_watts=limit,
             update_seconds=_UPDATE_SECONDS,
         )

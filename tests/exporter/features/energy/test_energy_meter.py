@@ -30,7 +30,7 @@ def metered(*readings):
 
 
 def joules_of(meter):
-    taken, known = meter.take(meter.read_until)
+    taken, known = meter.settle(meter.read_until)
     return taken / MICRO, known
 
 
@@ -46,9 +46,9 @@ def test_a_counter_counts_from_its_first_reading_on():
 
 def test_energy_until_an_instant_between_two_readings_is_its_share_of_that_time():
     meter = metered(reading(0, 0), reading(1, 100), reading(2, 400))
-    assert meter.take(1.5) == (250 * MICRO, True)
+    assert meter.settle(1.5) == (250 * MICRO, True)
     meter.add(reading(3, 500))
-    assert meter.take(3) == (250 * MICRO, True)
+    assert meter.settle(3) == (250 * MICRO, True)
 
 
 def test_a_counter_that_wraps_goes_on():
@@ -79,7 +79,7 @@ def test_an_average_over_the_second_before_is_better_than_its_two_ends():
 def test_a_reset_that_power_does_not_bridge_is_a_gap_with_what_was_counted_since():
     meter = metered(reading(0, 9000), reading(1, 40), reading(2, 140))
     assert joules_of(meter) == (100, False)
-    assert meter.take_late() == 40 * MICRO
+    assert meter.pop_late() == 40 * MICRO
     assert meter.gap_seconds == 1
 
 
@@ -123,7 +123,7 @@ def test_a_counter_read_faster_than_it_is_updated_is_not_frozen():
 def test_a_counter_that_goes_on_after_standing_tells_the_energy_but_not_when():
     meter = metered(reading(0, 100), reading(1, 100), reading(2, 100), reading(3, 800))
     assert joules_of(meter) == (0, False)
-    assert meter.take_late() == 700 * MICRO
+    assert meter.pop_late() == 700 * MICRO
     assert not meter.faults
     meter.add(reading(4, 900))
     assert joules_of(meter) == (100, True)
@@ -154,7 +154,7 @@ def test_a_lost_board_counts_nothing_and_goes_on_when_it_is_back():
     assert meter.power_watts is None
     assert joules_of(meter) == (0, False)
     meter.add(reading(3, 1000, power_watts=300))
-    assert meter.take_late() == 900 * MICRO
+    assert meter.pop_late() == 900 * MICRO
     meter.add(reading(4, 1300, power_watts=300))
     assert not meter.faults
     assert joules_of(meter)[0] == 300
@@ -204,7 +204,7 @@ def test_whatever_the_sensor_does_no_more_is_counted_than_was_taken(script, has_
                 faults=faults,
             )
         )
-    counted = meter.take(len(script))[0] + meter.take_late()
+    counted = meter.settle(len(script))[0] + meter.pop_late()
     assert 0 <= counted / MICRO <= truth + 1e-3
     events = {event for _, event in script}
     resets = [at for at, (_, event) in enumerate(script) if event == "reset"]

@@ -75,7 +75,7 @@ def test_a_counter_that_wraps_loses_nothing(powercap):
         (reading,) = source.read()
         meter.add(reading)
         powercap.now += 1
-    taken, known = meter.take(3)
+    taken, known = meter.settle(3)
     assert taken / MICRO == pytest.approx(110, abs=1e-3)
     assert known
     assert meter.resets == 0

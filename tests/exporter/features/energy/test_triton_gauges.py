@@ -79,7 +79,7 @@ def test_a_gauge_latched_at_zero_is_flagged_and_counts_nothing(page, surrounding
         meter.add(source.read()[0])
         assert meter.faults == {"no_power"}
         assert meter.power_watts is None
-    taken, known = meter.take(meter.read_until)
+    taken, known = meter.settle(meter.read_until)
     assert taken == 240_000_000
     assert not known
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
+from accesses import access_to
 from pydantic import ValidationError
 
 from exporter import catalogue
@@ -95,7 +95,7 @@ def test_the_collector_knows_it_from_the_start_on(tmp_path) -> None:
     settings = RunsSettings(capacity_reports=(written(tmp_path),))
     samples = {
         sample.labels: sample.value
-        for sample in settings.collector(tuple, time.monotonic).collect()
+        for sample in settings.build(access_to(None)).collect()
         if sample.spec is catalogue.CAPACITY
     }
     assert samples == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from accesses import access_to
 from clocks import Clock
 
 from exporter import catalogue
@@ -15,7 +16,7 @@ from exporter.features.runs.run_board import (
     RunBoard,
     RunNotice,
 )
-from exporter.features.runs.runs_collector import RunsCollector
+from exporter.features.runs.runs_collector import RunsCollector, RunsSettings
 from exporter.samples import Sample
 from exporter.taps.tap_route import TapRequest
 
@@ -37,7 +38,7 @@ def collector(clock, totals) -> RunsCollector:
             labels = (model, "1", "success")
             yield Sample(catalogue.REQUESTS, total, labels)
 
-    return RunsCollector(RunBoard(clock), exposed, clock, 60.0)
+    return RunsSettings().build(access_to(None, exposed=exposed, clock=clock))
 
 
 def post(collector, path, sender="", **notice):
