@@ -62,7 +62,7 @@ def test_an_objective_counts_or_is_refused(spec) -> None:
     if config is not None:
         counter = EventCounter(config.slos[0])
         for second in (1, 2):
-            counter.look([sample(spec, second)], second)
+            counter.add([sample(spec, second)], second)
         assert counter.good >= 1
 
 

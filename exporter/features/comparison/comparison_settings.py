@@ -17,9 +17,8 @@ from exporter.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.access.collector_base import Access
+    from exporter.access.collector_base import Access, Collector
     from exporter.access.inventory import Inventory
-    from exporter.features.comparison.comparison_collector import ComparisonCollector
     from exporter.triton.model import ModelSpec
 
 Metric = Literal[
@@ -219,7 +218,7 @@ class ComparisonCollectorSettings(CollectorSettings):
     comparisons: tuple[ComparisonSettings, ...] = Field(default=())
     """As configured."""
 
-    def build(self, access: Access) -> ComparisonCollector:
+    def build(self, access: Access) -> Collector:
         """The collector."""
         from exporter.features.comparison.comparison_collector import (  # noqa: PLC0415 - if configured
             ComparisonCollector,

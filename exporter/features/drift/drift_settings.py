@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field, model_validator
 
-from exporter.access.collector_base import Access, CollectorSettings
+from exporter.access.collector_base import Access, Collector, CollectorSettings
 from exporter.settings import ModelMention, Settings, pattern_mentions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from exporter.features.drift.drift_collector import DriftCollector
 
 Side = Literal["inputs", "outputs"]
 StatisticName = Literal[
@@ -228,7 +227,7 @@ class DriftCollectorSettings(CollectorSettings):
             deadline_seconds=60,
         )
 
-    def build(self, access: Access) -> DriftCollector:
+    def build(self, access: Access) -> Collector:
         """The collector."""
         from exporter.features.drift.drift_collector import (  # noqa: PLC0415 - only when configured
             DriftCollector,

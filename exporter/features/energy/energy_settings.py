@@ -16,8 +16,7 @@ from exporter.settings import ModelMention, Settings, literal_mentions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from exporter.access.collector_base import Access
-    from exporter.features.energy.energy_collector import EnergyCollector
+    from exporter.access.collector_base import Access, Collector
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 _PRICE_MOST = 1_000_000_000
@@ -112,7 +111,7 @@ class EnergySettings(PowerSettings):
     cost: CostSettings = Field(default=CostSettings())
     """Prices."""
 
-    def build(self, access: Access) -> EnergyCollector:
+    def build(self, access: Access) -> Collector:
         """The collector."""
         from exporter.features.energy.energy_collector import EnergyCollector  # noqa: PLC0415 - see there
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from exporter.access.probe_base import ProbeSettings, Transport
+from exporter.access.probe_base import Probe, ProbeSettings, Transport
 from exporter.own_requests.payload import Scalar
 from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.features.golden.golden_formats import Format
-    from exporter.features.golden.golden_probe import GoldenProbe
 
 _FORMATS: Final[dict[str, Format]] = {
     ".npz": "npz",
@@ -131,7 +130,7 @@ class GoldenSettings(ProbeSettings):
         """Value of the `dataset` label."""
         return self.data.label_of_set
 
-    def build(self, access: Access) -> GoldenProbe:
+    def build(self, access: Access) -> Probe:
         """The probe."""
         from exporter.features.golden.golden_probe import GoldenProbe  # noqa: PLC0415 - only if configured
 

@@ -12,8 +12,7 @@ from exporter.settings import ModelFilter, ModelMention, below, literal_mentions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from exporter.access.collector_base import Access
-    from exporter.features.outputs.outputs_collector import OutputsCollector
+    from exporter.access.collector_base import Access, Collector
 
 
 class OutputsSettings(CollectorSettings):
@@ -38,7 +37,7 @@ class OutputsSettings(CollectorSettings):
         yield from below("models", self.models.model_mentions())
         yield from literal_mentions("outputs", self.outputs)
 
-    def build(self, access: Access) -> OutputsCollector:
+    def build(self, access: Access) -> Collector:
         """The collector."""
         from exporter.features.outputs.outputs_collector import (  # noqa: PLC0415 - only if configured
             OutputsCollector,

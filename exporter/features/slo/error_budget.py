@@ -40,8 +40,7 @@ class _Ring:
         if self._slot < 0:
             self._first = slot
             self._totals[slot % self._size] = (good, bad)
-        # Slots that were slept through began with what was counted before the sleep;
-        # nothing happened in them that we saw.
+        # Slots without a reading begin with the totals of the reading before them.
         for missed in range(max(self._slot + 1, slot - self._size + 1), slot + 1):
             if self._slot >= 0:
                 self._totals[missed % self._size] = (good, bad)
@@ -75,7 +74,7 @@ class Budget:
     def burn_rate(self, now: float, window_seconds: float) -> float | None:
         """Share of bad events over the allowed share; None without events.
 
-        While less than the window has been seen, what has been seen is taken.
+        Before a whole window was observed, the rate is that of the observed time.
         """
         share = self._bad_share(self._fine.at(now - window_seconds))
         return None if share is None else share / self._allowed

@@ -51,7 +51,7 @@ class SloCollector:
         exposed = list(self._access.exposed())
         samples: list[AnySample] = []
         for counter, budget in self._objectives:
-            counter.look(exposed, now)
+            counter.add(exposed, now)
             budget.note(now, counter.good, counter.bad)
             samples += _samples(counter, budget, now)
             samples += doubt(counter.objective, exposed)

@@ -50,20 +50,20 @@ class EventCounter:
         self.good = 0.0
         self.bad = 0.0
         self._before: dict[Series, tuple[float, float]] = {}
-        self._looked_at: float | None = None
+        self._added_at: float | None = None
         # True if the previous observation was complete, so that its series are known.
         self._source_read = False
 
-    def look(self, samples: Iterable[AnySample], now: float) -> None:
+    def add(self, samples: Iterable[AnySample], now: float) -> None:
         """Count the events of the samples exposed now; `now` is monotonic seconds."""
         samples = list(samples)
         if isinstance(self.objective, SignalObjective):
-            self._look_at_signal(self.objective, samples, now)
+            self._add_signal(self.objective, samples, now)
         else:
-            self._look_at_totals(self.objective, samples)
-        self._looked_at = now
+            self._add_totals(self.objective, samples)
+        self._added_at = now
 
-    def _look_at_totals(
+    def _add_totals(
         self,
         objective: CountedObjective,
         samples: Sequence[AnySample],
@@ -86,7 +86,7 @@ class EventCounter:
         self._before.update(source)
         self._source_read = not _source_failed(objective, samples)
 
-    def _look_at_signal(
+    def _add_signal(
         self, objective: SignalObjective, samples: Iterable[AnySample], now: float
     ) -> None:
         values = dict(_values(objective, samples))
@@ -106,11 +106,11 @@ class EventCounter:
 
     def _rate(self, series: Series, value: float, now: float) -> float | None:
         before = self._before.get(series)
-        if before is None or self._looked_at is None or now <= self._looked_at:
+        if before is None or self._added_at is None or now <= self._added_at:
             return None
         if value < before[0]:
             return None
-        return (value - before[0]) / (now - self._looked_at)
+        return (value - before[0]) / (now - self._added_at)
 
 
 def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) -> bool:

@@ -45,7 +45,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """One pair of windows: more than `factor` in both is worth saying."""
+    """One pair of windows: a burn rate above `factor` in both raises an alert."""
 
     long: str
     short: str
@@ -144,7 +144,7 @@ def _recorded(objective: Objective) -> list[dict[str, Any]]:
 def _error_ratio(name: str, window: str) -> str:
     bad = f'triton_slo_events_total{{slo="{name}",outcome="bad"}}[{window}]'
     every = f'triton_slo_events_total{{slo="{name}"}}[{window}]'
-    # No events is no ratio: the division by zero is kept from saying NaN.
+    # Without events there is no ratio: prevent 0 / 0, which is NaN.
     return f"sum by (slo) (rate({bad})) / (sum by (slo) (rate({every})) > 0)"
 
 
@@ -173,7 +173,7 @@ def _alerts(objective: Objective, links: Links) -> list[dict[str, Any]]:
 
 
 def _possible(severity: Severity, objective: Objective) -> list[Burn]:
-    # No more than all events can be bad: a lax objective has no fast burn.
+    # At most all events are bad, so a lax objective cannot burn fast.
     allowed = 1 - objective.objective_ratio
     return [pair for pair in severity.pairs if pair.factor * allowed < 1]
 

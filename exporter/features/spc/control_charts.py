@@ -1,8 +1,8 @@
 """The four charts, as steps over standardised samples; one number or whole arrays.
 
-A chart's memory is an array whose first axis is what it remembers; behind it may stand
-any shape, so that ten thousand runs are simulated by the code that watches one signal.
-Statistics are held against one positive limit on either side.
+A chart's memory is an array whose first axis are its values. Further axes may have any
+shape, so that the code that monitors one signal also simulates ten thousand runs. On
+either side, statistics are compared with one positive limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ChartKind = Literal["shewhart", "ewma", "cusum", "page_hinkley"]
 
 FARTHEST_SIGMA: Final = 20.0
-"""A sample counts as no farther out, so that one mad value is forgotten in time."""
+"""Samples are limited to this, so that a chart recovers from one extreme value."""
 _CAP: Final = 1.25
 """Cap of a CUSUM in alarm, in limits, so that it can return in bounded time."""
 
@@ -199,7 +199,7 @@ class PageHinkley:
     """A CUSUM that keeps learning its mean (Page 1954, Hinkley 1971).
 
     Its statistic is m = sum(z - mean - delta), less the least m so far. `learnt_from`
-    samples stand behind the first mean; infinitely many make it a CUSUM with k =
+    samples are the basis of the first mean; infinitely many make it a CUSUM with k =
     `delta`, and that one's ARL is used for the limit. A shift that is slower than the
     learning of the mean is deliberately not detected.
     """
@@ -219,9 +219,9 @@ class PageHinkley:
         sums = _sums(memory[:2], z - mean, self.delta, limit)
         if not math.isfinite(self.learnt_from):
             return np.concatenate([sums, memory[2:]])
-        # Not while it speaks: it would learn the fault and fall silent.
-        well = sums.max(axis=0) <= limit
-        learnt = np.stack([memory[2] + well * z, memory[3] + well])
+        # Not while in alarm: it would learn the fault, and the alarm would end.
+        in_control = sums.max(axis=0) <= limit
+        learnt = np.stack([memory[2] + in_control * z, memory[3] + in_control])
         return np.concatenate([sums, learnt])
 
     def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
@@ -243,11 +243,11 @@ def _sums(memory: Floats, z: Floats, reference: float, limit: float) -> Floats:
 
 
 def beyond(chart: Chart, memory: Floats, limit: float, sides: Sides) -> Floats:
-    """Return whether it speaks."""
+    """Return whether the watched statistic is beyond the limit."""
     upper, lower = chart.statistics(memory)
-    spoken = {
+    statistic = {
         "both": np.maximum(upper, lower),
         "upper": upper,
         "lower": lower,
     }[sides]
-    return np.asarray(spoken > limit)
+    return np.asarray(statistic > limit)

@@ -1,4 +1,4 @@
-"""One signal under control: learns, watches with its charts, latches its alarms."""
+"""One monitored signal: its baseline, its charts, and their alarms."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Signal:
 
     @property
     def _each_arl(self) -> float:
-        # A bound: together they speak at most as often as they do apart.
+        # A bound: together they alarm at most as often as separately.
         return self.plan.in_control_arl * len(self.plan.charts)
 
     @property
@@ -103,7 +103,7 @@ class Signal:
 
     @property
     def alarmed(self) -> bool:
-        """Return whether any chart's alarm stands."""
+        """Return whether any chart is in alarm."""
         return any(watch.alarm for watch in self._watches)
 
     def add(self, value: float) -> bool:
@@ -126,7 +126,7 @@ class Signal:
         correlated = self.baseline.correlation != 0
         z = self.baseline.standardised(value, self._before if correlated else None)
         self._before = value
-        begun = [self._look(watch, np.asarray(z)) for watch in self._watches]
+        begun = [self._step(watch, np.asarray(z)) for watch in self._watches]
         return any(begun)
 
     def acknowledge(self, kind: str | None = None) -> int:
@@ -184,7 +184,7 @@ class Signal:
         if self.refused == "none" and not all(held):
             self.refused = "few_samples"
 
-    def _look(self, watch: _Watch, z: Floats) -> bool:
+    def _step(self, watch: _Watch, z: Floats) -> bool:
         watch.memory = watch.chart.step(watch.memory, z, watch.limit)
         if beyond(watch.chart, watch.memory, watch.limit, self.plan.sides):
             watch.quiet = 0
@@ -200,8 +200,6 @@ class Signal:
     def _end(self, watch: _Watch) -> None:
         watch.alarm, watch.quiet = False, 0
         watch.memory = watch.chart.fresh(watch.limit)
-
-    # State that outlives the process.
 
     def to_state(self) -> dict[str, Any]:
         """Return the state for `restore`, as JSON values."""

@@ -71,7 +71,7 @@ class Reader:
         is_rate = not self._settings.part and not self._is_histogram()
         if is_rate:
             return rise / (totals.at - before.at)
-        # The share, or the mean, of what came; nothing came, nothing to say.
+        # The share or the mean of the increase; unknown without one.
         return (totals.part - before.part) / rise if rise else None
 
     def _is_histogram(self) -> bool:

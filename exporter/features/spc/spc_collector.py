@@ -34,7 +34,7 @@ log = structlog.get_logger()
 ACKNOWLEDGE: Final = "/api/v1/spc/acknowledge"
 STATE_VERSION: Final = 1
 _MAX_BODY_BYTES: Final = 4096
-# A run that is a little early counts as on time.
+# A run that is slightly early counts as on time.
 _EARLY: Final = 0.5
 
 
@@ -46,7 +46,7 @@ class _Watched:
         self.reader = Reader(settings)
         self.signal = Signal(plan_of(settings, interval_seconds))
         self.due = -math.inf
-        self.told_ambiguous = False
+        self.is_ambiguity_logged = False
 
 
 class SpcCollector:
@@ -61,8 +61,8 @@ class SpcCollector:
         ]
         self._restored = False
         self._saved_at = access.clock()
-        self._told_unsaved = False
-        self._told_unread = False
+        self._is_unsaved = False
+        self._is_unread = False
 
     def collect(self) -> Sequence[AnySample]:
         """Read a sample of each signal that is due."""
@@ -72,7 +72,7 @@ class SpcCollector:
             if not self._restored:
                 self._restored = self._restore()
             for watched in self._watched:
-                self._look(watched, exposed, now)
+                self._read(watched, exposed, now)
             # A state file that could not be read yet may be intact: do not overwrite it.
             if self._restored and now - self._saved_at >= self._settings.save_seconds:
                 self._saved_at = now
@@ -101,14 +101,14 @@ class SpcCollector:
             ),
         )
 
-    def _look(self, watched: _Watched, exposed: list[AnySample], now: float) -> None:
+    def _read(self, watched: _Watched, exposed: list[AnySample], now: float) -> None:
         settings = watched.settings
         if now + _EARLY * min(1.0, settings.every_seconds) < watched.due:
             return
         watched.due = now + settings.every_seconds
         value = watched.reader.read(exposed, now)
-        if watched.reader.ambiguous and not watched.told_ambiguous:
-            watched.told_ambiguous = True
+        if watched.reader.ambiguous and not watched.is_ambiguity_logged:
+            watched.is_ambiguity_logged = True
             log.warning(
                 "spc_signal_ambiguous",
                 signal=settings.name,
@@ -121,7 +121,7 @@ class SpcCollector:
         if watched.signal.add(value):
             log.warning("spc_alarm", signal=settings.name, value=value)
         if learning and not watched.signal.learning:
-            _tell_baseline(watched)
+            _log_baseline(watched)
 
     def _acknowledge(self, request: TapRequest) -> TapAnswer:
         """Handle `{"signal": NAME}`, with "chart": KIND for one, "relearn": true to restart."""
@@ -147,8 +147,6 @@ class SpcCollector:
         log.info("spc_acknowledged", signal=name, alarms=ended, relearn=relearn)
         return TapAnswer("accepted", body=f"{ended} alarms ended\n".encode())
 
-    # State.
-
     def _restore(self) -> bool:
         """Load the saved state; return False if it cannot be read now."""
         path = self._settings.state_file
@@ -157,15 +155,15 @@ class SpcCollector:
         try:
             content = state_file.read(path)
         except OSError as error:
-            if not self._told_unread:
+            if not self._is_unread:
                 log.warning("spc_state_not_read", file=str(path), reason=str(error))
-            self._told_unread = True
+            self._is_unread = True
             return False
         if content is not None:
-            self._take_up(path, content)
+            self._apply(path, content)
         return True
 
-    def _take_up(self, path: Path, content: dict[str, Any]) -> None:
+    def _apply(self, path: Path, content: dict[str, Any]) -> None:
         signals = content.get("signals")
         if content.get("version") != STATE_VERSION or not isinstance(signals, dict):
             state_file.set_aside(path, "not a state of process control")
@@ -195,9 +193,9 @@ class SpcCollector:
             for watched in self._watched
         }
         problem = state_file.write(path, {"version": STATE_VERSION, "signals": states})
-        if problem and not self._told_unsaved:
+        if problem and not self._is_unsaved:
             log.error("spc_state_not_saved", reason=problem)
-        self._told_unsaved = bool(problem)
+        self._is_unsaved = bool(problem)
 
 
 def plan_of(settings: SignalSettings, interval_seconds: float) -> Plan:
@@ -227,7 +225,7 @@ def _chart(settings: AnyChart, learnt_from: float) -> Chart:
     return PageHinkley(settings.shift_sigma / 2, learnt_from)
 
 
-def _tell_baseline(watched: _Watched) -> None:
+def _log_baseline(watched: _Watched) -> None:
     baseline = watched.signal.baseline
     if baseline is None:
         return
@@ -253,14 +251,14 @@ def _samples(watched: _Watched) -> Iterator[AnySample]:
     yield Sample(catalogue.SPC_MEAN, baseline.mean, (name,))
     yield Sample(catalogue.SPC_SIGMA, baseline.sigma, (name,))
     yield Sample(catalogue.SPC_CORRELATION, baseline.correlation, (name,))
-    said = (
+    labels = (
         name,
         watched.settings.metric,
         baseline.assumption,
         str(baseline.normal).lower(),
         signal.refused,
     )
-    yield Sample(catalogue.SPC_INFO, 1, said)
+    yield Sample(catalogue.SPC_INFO, 1, labels)
     yield from _charts(watched)
 
 

@@ -12,8 +12,7 @@ from exporter.catalogue.judged_metrics import judged_metric
 from exporter.settings import Settings
 
 if TYPE_CHECKING:
-    from exporter.access.collector_base import Access
-    from exporter.features.spc.spc_collector import SpcCollector
+    from exporter.access.collector_base import Access, Collector
 
 
 class ShewhartChart(Settings):
@@ -165,7 +164,7 @@ class SpcSettings(CollectorSettings):
             raise ValueError(f"found two signals named {twice[0]!r}; want unique names")
         return self
 
-    def build(self, access: Access) -> SpcCollector:
+    def build(self, access: Access) -> Collector:
         """The collector."""
         from exporter.features.spc.spc_collector import SpcCollector  # noqa: PLC0415 - only if configured
 

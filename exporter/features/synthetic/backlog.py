@@ -25,7 +25,7 @@ class Backlog:
         self._skips = 0
         self._skips_left = 0
 
-    def saw(self, reading: Reading, watched: Watched, now: float) -> None:
+    def add(self, reading: Reading, watched: Watched, now: float) -> None:
         """Record a reading of the statistics, made at `now` in monotonic seconds."""
         for key in watched.sequences:
             count = reading.executions(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -101,6 +101,22 @@ class SyntheticSettings(ProbeSettings):
         return SyntheticProbe(self, access)
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A request to be sent."""
+
+    target: Target
+    spec: ModelSpec
+    override: ModelOverride
+    inputs: dict[str, InputSettings]
+    request_id: str
+    headers: dict[str, str]
+    watched: Watched
+    """The models that have to be executed for it."""
+    is_wider: bool
+    """True if its inputs are larger, since a response cache answered before."""
+
+
 class SyntheticProbe:
     """Sends requests to one model by one protocol at a time."""
 
@@ -158,18 +174,17 @@ class SyntheticProbe:
             return Verdict(
                 "invalid", detail="the model is not in the inventory any more"
             )
-        override = self._settings.overrides.get(spec.name, ModelOverride())
-        request_id = self._access.own.new_request_id(self._settings.kind)
         context = self._access.spans.begin()
         headers = {"traceparent": context.traceparent} if context else {}
-        verdict = self._ask(target, spec, override, request_id, headers)
+        planned = self._plan(target, spec, headers)
+        verdict = self._attempt(planned)
         if verdict.outcome in _DOUBTFUL:
             fresh = changed_signature(
                 self._access, spec, timeout_seconds=self._settings.timeout_seconds
             )
             if fresh is not None:
-                request_id = self._access.own.new_request_id(self._settings.kind)
-                verdict = self._ask(target, fresh, override, request_id, headers)
+                planned = self._plan(target, fresh, headers)
+                verdict = self._attempt(planned)
         if context:
             self._access.spans.end(
                 context,
@@ -178,7 +193,7 @@ class SyntheticProbe:
                 attributes={
                     "triton.model_name": spec.name,
                     "triton.model_version": spec.version,
-                    "triton.request_id": request_id,
+                    "triton.request_id": planned.request_id,
                     "tritonwatch.probe": self._settings.label,
                     "tritonwatch.protocol": target.protocol,
                     "tritonwatch.outcome": verdict.outcome,
@@ -186,39 +201,38 @@ class SyntheticProbe:
             )
         return verdict
 
-    def _ask(
-        self,
-        target: Target,
-        spec: ModelSpec,
-        override: ModelOverride,
-        request_id: str,
-        headers: dict[str, str],
-    ) -> Verdict:
-        inventory = self._access.board.current
-        watched = Watched.of(spec, inventory)
+    def _plan(
+        self, target: Target, spec: ModelSpec, headers: dict[str, str]
+    ) -> _Planned:
+        override = self._settings.overrides.get(spec.name, ModelOverride())
+        larger = self._wider.inputs(spec, override.inputs)
+        return _Planned(
+            target,
+            spec,
+            override,
+            override.inputs if larger is None else larger,
+            self._access.own.new_request_id(self._settings.kind),
+            headers,
+            Watched.of(spec, self._access.board.current),
+            is_wider=larger is not None,
+        )
+
+    def _attempt(self, planned: _Planned) -> Verdict:
+        watched = planned.watched
         before = self._read(watched)
-
-        def sent() -> Verdict:
-            larger = self._wider.inputs(spec, override.inputs)
-            chosen = override
-            if larger is not None:
-                chosen = override.model_copy(update={"inputs": larger})
-            verdict = self._sent(
-                target.protocol, spec, chosen, request_id, headers, watched, before
-            )
-            return self._wider.judged(spec, verdict, is_wider=larger is not None)
-
         if not watched.sequences:
-            return sent()
-        backlog = self._backlogs.setdefault(target, Backlog(self._window_seconds()))
+            return self._sent(planned, before)
+        backlog = self._backlogs.setdefault(
+            planned.target, Backlog(self._window_seconds())
+        )
         if before is not None:
-            backlog.saw(before, watched, self._access.clock())
+            backlog.add(before, watched, self._access.clock())
         if backlog.skips() and backlog.moves(watched, self._access.clock()):
-            return _behind(spec)
-        verdict = sent()
+            return _behind(planned.spec)
+        verdict = self._sent(planned, before)
         if verdict.outcome == "timeout" and self._moves(watched, backlog):
             backlog.waited()
-            return _behind(spec)
+            return _behind(planned.spec)
         backlog.over()
         return verdict
 
@@ -237,7 +251,7 @@ class SyntheticProbe:
         reading = self._read(watched)
         now = self._access.clock()
         if reading is not None:
-            backlog.saw(reading, watched, now)
+            backlog.add(reading, watched, now)
         return backlog.moves(watched, now)
 
     def _unproven(self, watched: Watched, before: Reading | None) -> str:
@@ -267,33 +281,32 @@ class SyntheticProbe:
         attempt = settings.timeout_seconds + settings.linger_seconds
         return max(3 * settings.interval_seconds, 2 * attempt)
 
-    def _sent(
-        self,
-        protocol: Transport,
-        spec: ModelSpec,
-        override: ModelOverride,
-        request_id: str,
-        headers: dict[str, str],
-        watched: Watched,
-        before: Reading | None,
-    ) -> Verdict:
+    def _sent(self, planned: _Planned, before: Reading | None) -> Verdict:
+        """Send the request; return the verdict on its answer."""
+        verdict = self._answered(planned, before)
+        return self._wider.judged(planned.spec, verdict, is_wider=planned.is_wider)
+
+    def _answered(self, planned: _Planned, before: Reading | None) -> Verdict:
+        spec, request_id = planned.spec, planned.request_id
         unproven = ""
         try:
-            request = self._request(spec, override, request_id, headers)
+            request = self._request(planned)
             with own_inference(self._access, spec, request) as asked:
-                reply = self._send(spec, protocol)(
+                reply = self._send(spec, planned.target.protocol)(
                     request,
                     timeout_seconds=self._settings.timeout_seconds
                     + self._settings.linger_seconds,
                 )
                 asked.reply = reply
-                if watched.cached:
-                    unproven = self._unproven(watched, before)
+                if planned.watched.cached:
+                    unproven = self._unproven(planned.watched, before)
                     asked.from_cache = bool(unproven)
         except errors.TritonError as error:
-            return self._failed(error, request_id)
+            outcome = outcome_of(error)
+            waited = self._settings.timeout_seconds if outcome == "timeout" else None
+            return Verdict(outcome, waited, request_id, str(error))
         verdict = replace(
-            self._judge(spec, override, reply, request_id),
+            self._judge(planned, reply),
             first_response_seconds=reply.first_response_seconds,
             gap_seconds=reply.gap_seconds,
         )
@@ -301,21 +314,15 @@ class SyntheticProbe:
             return Verdict("cached", request_id=request_id, detail=unproven)
         return verdict
 
-    def _request(
-        self,
-        spec: ModelSpec,
-        override: ModelOverride,
-        request_id: str,
-        headers: dict[str, str],
-    ) -> InferRequest:
+    def _request(self, planned: _Planned) -> InferRequest:
         with self._rng_lock:
-            payload = make_payload(spec, override.inputs, self._rng)
+            payload = make_payload(planned.spec, planned.inputs, self._rng)
         return own_request(
-            spec,
-            request_id,
+            planned.spec,
+            planned.request_id,
             payload.inputs,
-            parameters=override.parameters,
-            headers=headers,
+            parameters=planned.override.parameters,
+            headers=planned.headers,
         )
 
     def _send(self, spec: ModelSpec, protocol: Transport) -> Callable[..., InferReply]:
@@ -327,18 +334,8 @@ class SyntheticProbe:
             else self._access.grpc.infer
         )
 
-    def _failed(self, error: errors.TritonError, request_id: str) -> Verdict:
-        outcome = outcome_of(error)
-        waited = self._settings.timeout_seconds if outcome == "timeout" else None
-        return Verdict(outcome, waited, request_id, str(error))
-
-    def _judge(
-        self,
-        spec: ModelSpec,
-        override: ModelOverride,
-        reply: InferReply,
-        request_id: str,
-    ) -> Verdict:
+    def _judge(self, planned: _Planned, reply: InferReply) -> Verdict:
+        spec, request_id, override = planned.spec, planned.request_id, planned.override
         seconds = reply.duration_seconds
         if seconds > self._settings.timeout_seconds:
             return Verdict(
@@ -350,7 +347,7 @@ class SyntheticProbe:
             )
         checks = self._settings.checks if override.checks is None else override.checks
         if spec.decoupled and reply.responses == 0:
-            # No response at all is a decoupled model's right.
+            # A decoupled model may answer without any response.
             return Verdict("ok", seconds, request_id)
         fault = reply_fault(spec, reply, checks)
         if fault:

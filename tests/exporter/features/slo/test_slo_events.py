@@ -39,16 +39,16 @@ def outcomes(success: float, failure: float, model: str = "m") -> list[Sample]:
 
 def test_what_was_counted_before_the_first_look_is_not_ours() -> None:
     counter = EventCounter(AVAILABILITY)
-    counter.look(outcomes(100, 50), 0)
+    counter.add(outcomes(100, 50), 0)
     assert (counter.good, counter.bad) == (0, 0)
-    counter.look(outcomes(110, 51), 5)
+    counter.add(outcomes(110, 51), 5)
     assert (counter.good, counter.bad) == (10, 1)
 
 
 def test_a_model_that_appears_later_counts_from_its_first_request() -> None:
     counter = EventCounter(AVAILABILITY)
-    counter.look([], 0)
-    counter.look(outcomes(3, 1), 5)
+    counter.add([], 0)
+    counter.add(outcomes(3, 1), 5)
     assert (counter.good, counter.bad) == (3, 1)
 
 
@@ -61,9 +61,9 @@ def test_an_objective_on_access_logs_counts_what_clients_saw() -> None:
         ]
 
     counter = EventCounter(AVAILABILITY.model_copy(update={"source": "access_log"}))
-    counter.look(seen(0, 0, "access_log"), 0)
+    counter.add(seen(0, 0, "access_log"), 0)
     mirrored = seen(100, 100, "mirror")
-    counter.look([*seen(7, 3, "access_log"), *mirrored, *outcomes(10, 0)], 5)
+    counter.add([*seen(7, 3, "access_log"), *mirrored, *outcomes(10, 0)], 5)
     assert (counter.good, counter.bad) == (7, 3)
 
 
@@ -75,54 +75,54 @@ def read(collector: str, *, success: bool) -> Sample:
 def test_an_objective_that_begins_during_an_outage_replays_nothing(outages) -> None:
     counter = EventCounter(AVAILABILITY)
     for now in range(outages):
-        counter.look([read("statistics", success=False)], now)
-    counter.look([read("statistics", success=True), *outcomes(400, 40)], 10)
+        counter.add([read("statistics", success=False)], now)
+    counter.add([read("statistics", success=True), *outcomes(400, 40)], 10)
     assert (counter.good, counter.bad) == (0, 0)
-    counter.look([read("statistics", success=True), *outcomes(402, 41)], 15)
+    counter.add([read("statistics", success=True), *outcomes(402, 41)], 15)
     assert (counter.good, counter.bad) == (2, 1)
     # From here on it is known what there is: another model began after that.
     new = outcomes(3, 1, model="new")
-    counter.look([read("statistics", success=True), *outcomes(402, 41), *new], 20)
+    counter.add([read("statistics", success=True), *outcomes(402, 41), *new], 20)
     assert (counter.good, counter.bad) == (5, 2)
 
 
 def test_a_latency_objective_that_begins_during_an_outage_replays_nothing() -> None:
     counter = EventCounter(LATENCY)
-    counter.look([read("traces", success=False), read("statistics", success=True)], 0)
-    counter.look([read("traces", success=True), latencies(0.01, 3.0)], 5)
+    counter.add([read("traces", success=False), read("statistics", success=True)], 0)
+    counter.add([read("traces", success=True), latencies(0.01, 3.0)], 5)
     assert (counter.good, counter.bad) == (0, 0)
 
 
 def test_a_failure_of_another_collector_hides_no_event() -> None:
     counter = EventCounter(AVAILABILITY)
-    counter.look([read("energy", success=False), read("statistics", success=True)], 0)
-    counter.look([read("statistics", success=True), *outcomes(3, 1)], 5)
+    counter.add([read("energy", success=False), read("statistics", success=True)], 0)
+    counter.add([read("statistics", success=True), *outcomes(3, 1)], 5)
     assert (counter.good, counter.bad) == (3, 1)
 
 
 def test_a_source_that_starts_over_is_no_negative_event() -> None:
     counter = EventCounter(AVAILABILITY)
-    counter.look([], 0)
-    counter.look(outcomes(100, 10), 5)
-    counter.look(outcomes(4, 1), 10)
+    counter.add([], 0)
+    counter.add(outcomes(100, 10), 5)
+    counter.add(outcomes(4, 1), 10)
     assert (counter.good, counter.bad) == (104, 11)
 
 
 def test_a_series_that_was_away_for_a_while_is_not_counted_twice() -> None:
     counter = EventCounter(AVAILABILITY)
-    counter.look([], 0)
-    counter.look(outcomes(100, 10), 5)
-    counter.look([], 10)
-    counter.look(outcomes(101, 10), 15)
+    counter.add([], 0)
+    counter.add(outcomes(100, 10), 5)
+    counter.add([], 10)
+    counter.add(outcomes(101, 10), 15)
     assert (counter.good, counter.bad) == (101, 10)
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_what_shows_nothing_of_a_model_is_no_event_of_its_probes(outcome) -> None:
     counter = EventCounter(AVAILABILITY.model_copy(update={"source": "probes"}))
-    counter.look([], 0)
+    counter.add([], 0)
     labels = ("m", "1", "grpc", "synthetic", outcome)
-    counter.look([Sample(catalogue.PROBE_TOTAL, 5, labels)], 5)
+    counter.add([Sample(catalogue.PROBE_TOTAL, 5, labels)], 5)
     good, bad = {
         "ok": (5, 0),
         "stalled": (5, 0),
@@ -217,7 +217,7 @@ def test_an_objective_counts_its_own_events_wherever_they_stand(
         counter = EventCounter(objective)
         for now in range(3):
             exposed = page(now + 1)
-            counter.look([*exposed[turned:], *exposed[:turned]], now)
+            counter.add([*exposed[turned:], *exposed[:turned]], now)
         assert (counter.good, counter.bad) == (good, bad)
 
 
@@ -232,7 +232,7 @@ def test_a_signal_is_judged_where_model_and_labels_fit() -> None:
     )
     counter = EventCounter(objective)
     for labels in (("a", "1"), ("ab", "1"), ("a", "2"), ("b", "1")):
-        counter.look([Sample(catalogue.MODEL_SERVING, 0, labels)], 0)
+        counter.add([Sample(catalogue.MODEL_SERVING, 0, labels)], 0)
     assert (counter.good, counter.bad) == (0, 2)
 
 
@@ -249,7 +249,7 @@ def test_a_signal_on_its_bound_is_good(value, good) -> None:
             at_most=2,
         )
     )
-    counter.look([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], 0)
+    counter.add([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], 0)
     assert (counter.good, counter.bad) == (good, not good)
 
 
@@ -259,7 +259,7 @@ def test_a_signal_is_judged_once_a_look() -> None:
     )
     counter = EventCounter(objective)
     for now, value in enumerate((1, 1, 0, 1)):
-        counter.look([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], now)
+        counter.add([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], now)
     assert (counter.good, counter.bad) == (3, 1)
 
 
@@ -271,7 +271,7 @@ def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
     looks = ((0, 0), (1, 20), (2, 25), (3, 2), (4, 30), (8, 70), (8, 99), (12, 150))
     for now, value in looks:
         late = [Sample(catalogue.INFERENCES, 40 * now, ("n", "1"))] * (now > 3)
-        counter.look([*late, Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
+        counter.add([*late, Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
     # Of the one that came later, the first total is no rate either.
     assert (counter.good, counter.bad) == (4 + 2, 1)
 
@@ -282,7 +282,7 @@ def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
     )
     counter = EventCounter(objective)
     for now in range(4):
-        counter.look([Sample(catalogue.INFERENCES, 500, ("m", "1"))], now)
+        counter.add([Sample(catalogue.INFERENCES, 500, ("m", "1"))], now)
     assert (counter.good, counter.bad) == (0, 3)
 
 
@@ -291,7 +291,7 @@ def test_an_unknown_signal_is_no_event() -> None:
         name="x", objective_ratio=0.9, metric="triton_up", at_least=1
     )
     counter = EventCounter(objective)
-    counter.look([], 0)
+    counter.add([], 0)
     assert (counter.good, counter.bad) == (0, 0)
 
 
@@ -320,7 +320,7 @@ def test_the_energy_preset_judges_joules_of_an_inference_idle_and_all() -> None:
         ("active", "gpu", 9.0),
     ):
         place = (boundary, "nvml", basis)
-        counter.look([Sample(spec, joules, ("m", "1", *place))], 0)
+        counter.add([Sample(spec, joules, ("m", "1", *place))], 0)
     assert (counter.good, counter.bad) == (1, 1)
 
 

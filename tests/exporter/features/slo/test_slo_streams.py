@@ -37,8 +37,8 @@ def test_objectives_on_streams_count_first_responses_or_gaps(
         f"kind: {kind}, objective_ratio: 0.9, threshold_seconds: 0.1, source: {source}"
     )
     counter = EventCounter(objective)
-    counter.look([], 0)
-    counter.look(exposed(0.05, 0.09, 0.2), 5)
+    counter.add([], 0)
+    counter.add(exposed(0.05, 0.09, 0.2), 5)
     assert (counter.good, counter.bad) == (2, 1)
 
 

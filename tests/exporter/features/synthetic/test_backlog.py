@@ -20,7 +20,7 @@ def seen(*counts, window=10.0):
     """A backlog that saw these executions, a second apart from 0 on."""
     backlog = Backlog(window)
     for now, count in enumerate(counts):
-        backlog.saw(reading(count), WATCHED, float(now))
+        backlog.add(reading(count), WATCHED, float(now))
     return backlog
 
 
