@@ -83,7 +83,7 @@ class AccessLogCollector:
         for follower in self._followers:
             try:
                 for lines in follower.poll(until, most_bytes):
-                    self._take(lines)
+                    self._count(lines)
             except UnavailableError as error:
                 unreadable.append(str(error))
         samples = [*self._outcomes.samples(), *self._line_samples()]
@@ -99,7 +99,7 @@ class AccessLogCollector:
         for follower in self._followers:
             follower.close()
 
-    def _take(self, lines: Iterable[bytes]) -> None:
+    def _count(self, lines: Iterable[bytes]) -> None:
         # Lines have neither times nor ids, so most are alike and parsed once.
         for line, number in Counter(lines).items():
             self._lines[self._outcome_of(line, number)] += number

@@ -85,7 +85,7 @@ class ColdStartCollector:
         """
         index = [e for e in self._index() if self._access.models.matches(e.name)]
         self._follow(index, self._access.clock())
-        self._ask_one()
+        self._send_one()
         return list(self._samples())
 
     def _index(self) -> Sequence[IndexEntry]:
@@ -93,8 +93,8 @@ class ColdStartCollector:
         try:
             return self._access.grpc.repository_index(timeout_seconds=timeout)
         except errors.UnavailableError:
-            # A server that is gone comes back with all its models loaded anew: when
-            # that began nobody saw, but the first inference is as cold.
+            # A server that was restarted has loaded all its models again. When that
+            # began is unknown, but the first inference is just as cold.
             if self._ready is not None:
                 self._ready, self._starts = set(), {}
             raise
@@ -125,7 +125,7 @@ class ColdStartCollector:
         start.asked = not self._settings.ask
         self._starts[key] = start
 
-    def _ask_one(self) -> None:
+    def _send_one(self) -> None:
         """Send one request at a time, so that a model that hangs delays at most one poll."""
         for key, start in self._starts.items():
             if start.asked or key not in (self._ready or ()):
@@ -135,7 +135,7 @@ class ColdStartCollector:
                 spec = self._access.grpc.model_spec(
                     *key, timeout_seconds=self._settings.timeout_seconds
                 )
-                start.cold_seconds = self._asked(spec)
+                start.cold_seconds = self._infer(spec)
             except errors.TritonError as error:
                 log.warning("cold_start_unanswered", model=key, reason=str(error))
             else:
@@ -143,7 +143,7 @@ class ColdStartCollector:
                     start.first_seconds = self._access.clock() - start.began
             return
 
-    def _asked(self, spec: ModelSpec) -> float:
+    def _infer(self, spec: ModelSpec) -> float:
         own, grpc = self._access.own, self._access.grpc
         payload = make_payload(
             spec, self._settings.overrides.get(spec.name, {}), self._rng

@@ -45,7 +45,7 @@ class ProductionComparison:
         self._access = access
         self._alpha = settings.alpha / len(settings.wanted)
         self.keys: tuple[ModelKey, ModelKey] | None = None
-        self.problem = "the models were not looked at yet"
+        self.problem = "the models have not been read yet"
         self.failure = ""
         self.windows = Windows()
         self._last: dict[ModelKey, Histogram] = {}
@@ -70,7 +70,7 @@ class ProductionComparison:
     def close(self) -> None:
         """Do nothing: there are no resources to release."""
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Record the samples that are exposed now."""
         keys = self._resolve()
         if keys is None:

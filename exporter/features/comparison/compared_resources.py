@@ -61,7 +61,7 @@ class Resources:
         self._error = 0.0
         """Of the ratio of the two energies, by the errors of the models' watts."""
 
-    def look(
+    def update(
         self, exposed: Iterable[AnySample], keys: tuple[ModelKey, ModelKey]
     ) -> None:
         """Record the samples that are exposed now."""
@@ -92,7 +92,7 @@ class Resources:
         if "memory" in wanted and self._bytes is not None:
             champion, challenger = self._bytes
             effect = challenger / champion - 1
-            # Triton says it once, at load: nothing about it is random.
+            # Triton reports it once, at load: it is not random.
             found["memory"] = Interval(effect, effect, effect, 1)
         return found
 

@@ -88,7 +88,7 @@ class Budget:
                 ours / busy if busy > 0 else None,
             )
 
-    def look(
+    def update(
         self, at: float, production: Production | None, booked_seconds: float = 0.0
     ) -> None:
         """Add the allowance that production's increase earns; None where it is not known.
@@ -111,7 +111,7 @@ class Budget:
             settings = self._settings
             self._inferences += inferences * (settings.request_ratio or 0.0)
             self._earned_seconds += busy * (settings.busy_ratio or 0.0)
-            self._taken.look(
+            self._taken.update(
                 booked_seconds, production.busy_seconds, paid=not self._idle
             )
             if not self._idle:
@@ -249,7 +249,7 @@ class BusyTime:
         """Add the total time for which answers were awaited."""
         self._waited = max(self._waited, seconds)
 
-    def look(self, booked: float, served: float, *, paid: bool) -> None:
+    def update(self, booked: float, served: float, *, paid: bool) -> None:
         """Update the totals that Triton counted for our own requests and for production.
 
         Args:

@@ -42,7 +42,7 @@ class Comparison:
         self.problem = ""
         self.source: Shadow | ProductionComparison | None = None
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update everything to the current time."""
         if self.source is None:
             try:
@@ -50,11 +50,11 @@ class Comparison:
             except TritonwatchError as error:
                 self.problem = str(error)
                 return
-        self.source.look()
+        self.source.update()
         self.problem = self.source.problem
         if self.source.keys is None:
             return
-        self._resources.look(self._access.exposed(), self.source.keys)
+        self._resources.update(self._access.exposed(), self.source.keys)
         found = {
             **self.source.intervals(),
             **self._resources.intervals(self.settings.wanted),
@@ -111,7 +111,7 @@ class Comparison:
         if self.source is not None:
             yield from self._counted(self.source)
         for finding in self.findings:
-            yield from _told(name, finding)
+            yield from _finding_samples(name, finding)
 
     def _counted(self, source: Shadow | ProductionComparison) -> Iterator[AnySample]:
         name = self.settings.name
@@ -161,7 +161,7 @@ class ComparisonCollector:
         # Before its first inventory, which may come during this run, nothing is missing.
         looked = self._board.looked
         for comparison in self.comparisons:
-            comparison.look()
+            comparison.update()
             samples += comparison.samples()
             if comparison.problem:
                 problems.append(f"{comparison.settings.name}: {comparison.problem}")
@@ -179,11 +179,11 @@ class ComparisonCollector:
         return {"comparisons": [c.document() for c in self.comparisons]}
 
 
-def _told(name: str, finding: Finding) -> Iterator[AnySample]:
+def _finding_samples(name: str, finding: Finding) -> Iterator[AnySample]:
     interval, metric = finding.interval, finding.metric
     for bound in ("low", "estimate", "high"):
         value = getattr(interval, bound)
-        # An end at the edge of what is possible says nothing.
+        # An infinite end of an interval holds no information.
         if abs(value) != float("inf"):
             yield Sample(catalogue.COMPARISON_EFFECT, value, (name, metric, bound))
     yield Sample(catalogue.COMPARISON_EFFECTIVE, interval.worth, (name, metric))

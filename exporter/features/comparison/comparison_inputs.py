@@ -147,8 +147,8 @@ def _golden_settings(path: Path) -> GoldenData:
     try:
         return GoldenData(file=path)
     except ValidationError as error:
-        told = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise GoldenDataError(str(path), told) from None
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise GoldenDataError(str(path), reason) from None
 
 
 class SyntheticInputs:

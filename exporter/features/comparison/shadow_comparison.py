@@ -51,7 +51,7 @@ _PATIENCE: Final = 3.0
 champion's usual duration; a challenger that hangs must not delay it longer."""
 _LEAST_PATIENCE_SECONDS: Final = 0.02
 _MOST_OPEN: Final = 8
-_NOT_LOOKED: Final = "the models were not looked at yet"
+_NOT_COMPARED: Final = "the models have not been read yet"
 
 
 class Shadow:
@@ -76,8 +76,8 @@ class Shadow:
         self.wait: Wait | None = None
         """The limit that delays the next pair; None while it is not known."""
         self.keys: tuple[ModelKey, ModelKey] | None = None
-        self.problem = _NOT_LOOKED
-        self._looked: Look | None = None
+        self.problem = _NOT_COMPARED
+        self._latest: Look | None = None
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._open: deque[tuple[Side, Side, Input]] = deque()
         self._ending = threading.Event()
@@ -124,18 +124,18 @@ class Shadow:
         self._champion.close()
         self._challenger.close()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Add the allowance that production's latest statistics earn."""
         look = self._access.work.current
-        if self.keys is None or look is None or look is self._looked:
+        if self.keys is None or look is None or look is self._latest:
             # The same reading again does not show that production is idle.
             return
-        self._looked = look
+        self._latest = look
         champion, challenger = (look.models.get(key) for key in self.keys)
         if champion is None:
-            self.budget.look(look.at, None)
+            self.budget.update(look.at, None)
             return
-        self.budget.look(
+        self.budget.update(
             look.at,
             Production(champion.inferences, champion.production_busy_seconds),
             sum(
@@ -191,7 +191,7 @@ class Shadow:
             return _IDLE_SECONDS
         busy = self._pair_seconds(self.keys)
         now = self._access.clock()
-        if self.problem == _NOT_LOOKED:
+        if self.problem == _NOT_COMPARED:
             self.problem = ""
         self.budget.waited(
             self._champion.waited_seconds + self._challenger.waited_seconds
@@ -271,7 +271,7 @@ class Shadow:
             (challenger.name, challenger.version),
         )
         if self.keys not in (None, keys):
-            # Another version is the latest now: what was found says nothing of it.
+            # Another version is the latest now: earlier findings do not apply to it.
             log.info("comparison_restarted", comparison=self.settings.name, now=keys)
             self.pairs = self._new_pairs()
             self._open.clear()

@@ -61,7 +61,7 @@ class ServerCollector:
             client.live(timeout_seconds=timeout)
         except errors.TritonError as error:
             self._raise_if_held_up(error, now)
-            return self._away(error)
+            return self._unreachable(error)
         try:
             info = client.server_info(timeout_seconds=timeout)
             index = tuple(
@@ -71,11 +71,11 @@ class ServerCollector:
             )
         except errors.TritonError as error:
             self._raise_if_held_up(error, now)
-            raise self._silent(error) from error
+            raise self._partial(error) from error
         self._count_loads(index, now)
-        self._take_signs(now)
+        self._apply_reload_signs(now)
         unreadable = self._read_specs(index, now)
-        # Last: nothing else of this run can wait behind a question that hangs.
+        # Last, so that a readiness request that hangs delays nothing else of this run.
         readiness = self._readiness.ask(
             [(entry.name, entry.version) for entry in index if entry.ready],
             seconds=min(timeout, self._settings.deadline_seconds / 4),
@@ -83,7 +83,9 @@ class ServerCollector:
         )
         models = {key: spec for key, (_, spec) in self._specs.items()}
         ready = readiness.server is True
-        denying = frozenset(k for k, told in readiness.models.items() if told is False)
+        denying = frozenset(
+            k for k, ready in readiness.models.items() if ready is False
+        )
         self._access.board.publish(Inventory(True, ready, info, index, models, denying))
         samples = (
             Sample(catalogue.UP, 1),
@@ -115,7 +117,7 @@ class ServerCollector:
         if late and self._access.readiness.held_up(since):
             raise error
 
-    def _away(self, error: errors.TritonError) -> Sequence[Sample]:
+    def _unreachable(self, error: errors.TritonError) -> Sequence[Sample]:
         # Requests that hung may be answered once it is back.
         self._readiness = self._make_asker()
         board = self._access.board
@@ -127,7 +129,7 @@ class ServerCollector:
             self._ready = set()
         return (Sample(catalogue.UP, 0), Sample(catalogue.READY, 0))
 
-    def _silent(self, error: errors.TritonError) -> errors.PartialResultError:
+    def _partial(self, error: errors.TritonError) -> errors.PartialResultError:
         known = self._access.board.current
         answer = self._readiness.ask(
             [(entry.name, entry.version) for entry in known.index if entry.ready],
@@ -152,7 +154,7 @@ class ServerCollector:
         self._loads.keep((e.name, e.version) for e in index)
         self._ready = ready
 
-    def _take_signs(self, now: float) -> None:
+    def _apply_reload_signs(self, now: float) -> None:
         """Count the reloads that others noticed, and read those models first."""
         for sign in self._access.board.take_signs():
             known = self._specs.get(sign.key)
@@ -183,8 +185,8 @@ class ServerCollector:
                     name, version, timeout_seconds=self._settings.timeout_seconds
                 )
             except (errors.DeadlineError, errors.UnavailableError):
-                # A server in trouble: what was known of the model stays, so that it
-                # is probed now of all times.
+                # The server has a problem: keep the known signature, so that the model
+                # is still probed.
                 unreadable += 1
             except errors.TritonError:
                 # Ready a moment ago, unloaded now; the next poll will show.

@@ -10,7 +10,7 @@ from drift.features import RESERVED
 if TYPE_CHECKING:
     from drift.alarms.explanation import Culprit
     from exporter.features.drift.drift_subject import Subject
-    from exporter.features.drift.drift_watch import Look, Watch
+    from exporter.features.drift.drift_watch import Watch, WindowResult
 
 _WORST: Final = 10
 _WORTH_A_WORD: Final = 0.1
@@ -41,20 +41,20 @@ def document(subject: Subject) -> dict[str, Any]:
     found["blind_spots"] = list(watch.profile.blind_spots)
     found["rows"] = watch.statistics.rows
     found["violations"] = dict(watch.violations)
-    if (look := watch.look) is not None:
-        found |= _judged(watch, look)
+    if (result := watch.result) is not None:
+        found |= _judged(watch, result)
     return found
 
 
-def _judged(watch: Watch, look: Look) -> dict[str, Any]:
-    verdict = look.verdict
+def _judged(watch: Watch, result: WindowResult) -> dict[str, Any]:
+    verdict = result.verdict
     return {
         "alarm": verdict.alarm,
         "since_timestamp_seconds": watch.statistics.alarm_since,
         "changes": [_change(culprit) for culprit in verdict.culprits],
-        "worst": _worst(watch, look),
-        "window_rows": look.total.rows,
-        "window_timestamp_seconds": look.closed_at,
+        "worst": _worst(watch, result),
+        "window_rows": result.total.rows,
+        "window_timestamp_seconds": result.closed_at,
         "evidence": _finite(verdict.log_evidence),
         "threshold": verdict.log_threshold,
         "promise_kept": verdict.kept,
@@ -112,9 +112,9 @@ def _moves(culprit: Culprit) -> list[str]:
     return told or [moved if culprit.channel == "location" else spread]
 
 
-def _worst(watch: Watch, look: Look) -> list[dict[str, Any]]:
+def _worst(watch: Watch, result: WindowResult) -> list[dict[str, Any]]:
     """The features with most evidence, with their distances."""
-    evidence = look.verdict.features
+    evidence = result.verdict.features
     names = watch.profile.names
     order = sorted(range(len(names)), key=lambda place: -float(evidence[place]))
     return [
@@ -127,7 +127,7 @@ def _worst(watch: Watch, look: Look) -> list[dict[str, Any]]:
                     "null_mean": _finite(float(score.null.mean[place])),
                     "null_upper": _finite(float(score.null.bound[place])),
                 }
-                for score in look.scores
+                for score in result.scores
             },
         }
         for place in order[:_WORST]

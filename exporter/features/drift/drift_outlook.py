@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from drift.forecast import Forecast
     from exporter.features.drift.drift_settings import DriftForecastSettings
-    from exporter.features.drift.drift_watch import Look
+    from exporter.features.drift.drift_watch import WindowResult
 
     Floats = NDArray[np.float64]
 
@@ -83,7 +83,7 @@ class Outlooks:
         self._clock = clock
         self._series: dict[str, _Series] = {}
         self._every = math.inf
-        self._looked: Look | None = None
+        self._latest: WindowResult | None = None
         if settings is not None:
             self._every = settings.every_seconds
             if settings.accuracy_floor is not None:
@@ -92,7 +92,7 @@ class Outlooks:
                 self._series[PSI] = _Series(settings.psi_limit, _negated_root)
         self._due = clock() + self._every
 
-    def look(self, latest: Look | None, accuracy: float | None) -> None:
+    def add(self, latest: WindowResult | None, accuracy: float | None) -> None:
         """Record the latest window and the accuracy estimated now."""
         if not self._series:
             return
@@ -102,16 +102,16 @@ class Outlooks:
             and ACCURACY in self._series
         ):
             self._series[ACCURACY].note(accuracy)
-        if latest is not self._looked and latest is not None and PSI in self._series:
+        if latest is not self._latest and latest is not None and PSI in self._series:
             effect = _worst_psi(latest)
             if effect is not None:
                 self._series[PSI].note(effect)
-        self._looked = latest
+        self._latest = latest
         now = self._clock()
         while now >= self._due:
             for series in self._series.values():
                 series.close()
-            # After a long pause one gap stands for all of it.
+            # After a long pause, one gap represents all missed periods.
             self._due = max(self._due + self._every, now - self._every)
 
     @property
@@ -175,11 +175,11 @@ def _negated_root(psi: Floats) -> Floats:
     return np.asarray(-np.sign(psi) * np.sqrt(np.abs(psi)), np.float64)
 
 
-def _worst_psi(look: Look) -> float | None:
+def _worst_psi(result: WindowResult) -> float | None:
     """Return the largest PSI of a column, minus its mean without change."""
     # Of the joint feature there are batches, too few of them for a steady PSI.
-    columns = look.total.values == look.total.rows
-    for score in look.scores:
+    columns = result.total.values == result.total.rows
+    for score in result.scores:
         if score.name == PSI:
             excess = (score.distance - score.null.mean)[columns]
             finite = excess[np.isfinite(excess)]

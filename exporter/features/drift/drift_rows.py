@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Rows:
     """Brings the tensors of a request into the shape a window counts.
 
-    Nothing in a request makes it raise: what does not fit is handed on as it is, for
-    the window to count as a violation.
+    It raises nothing, whatever the request contains: tensors that do not fit are passed
+    on unchanged, and the window counts them as violations.
     """
 
     def __init__(self, schema: Schema, tensors: Mapping[str, Declared]) -> None:
@@ -128,7 +128,7 @@ def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
     """The largest probability of each row, NaN where there are no probabilities."""
     if not rows.ndim or not rows.size:
         return np.full(rows.shape[:1], np.nan, np.float32)
-    # As the estimated accuracy takes it, so that both speak of one thing.
+    # The same value that the estimated accuracy uses, so that the two agree.
     confidence = looked_at(rows).confidence
     if confidence is None:
         return np.full(rows.shape[0], np.nan, np.float32)

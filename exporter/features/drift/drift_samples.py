@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from drift.reference import Profile
     from exporter.features.drift.drift_subject import Subject
-    from exporter.features.drift.drift_watch import Look, Watch
+    from exporter.features.drift.drift_watch import Watch, WindowResult
 
 _MOST_LABEL: Final = 80
 _REFERENCE_DIGITS: Final = 12
@@ -28,7 +28,7 @@ def of_model(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
     for subject in subjects:
         yield from _of_side(subject)
     watches = [subject.watch for subject in subjects if subject.watch is not None]
-    judged = [watch for watch in watches if watch.look is not None]
+    judged = [watch for watch in watches if watch.result is not None]
     if judged:
         since = [
             watch.statistics.alarm_since
@@ -62,13 +62,13 @@ def _of_side(subject: Subject) -> Iterator[Sample]:
     yield Sample(catalogue.DRIFT_PROMISE, not watch.profile.caveats, key)
     yield Sample(catalogue.DRIFT_ROWS, watch.statistics.rows, key)
     yield Sample(catalogue.DRIFT_WINDOWS, watch.statistics.windows, key)
-    if (look := watch.look) is None:
+    if (result := watch.result) is None:
         return
-    yield Sample(catalogue.DRIFT_WINDOW_ROWS, look.total.rows, key)
-    yield Sample(catalogue.DRIFT_WINDOW_TIMESTAMP, look.closed_at, key)
-    yield Sample(catalogue.MODEL_DRIFT_THRESHOLD, look.verdict.log_threshold, key)
-    if math.isfinite(look.verdict.log_evidence):
-        yield Sample(catalogue.MODEL_DRIFT_EVIDENCE, look.verdict.log_evidence, key)
+    yield Sample(catalogue.DRIFT_WINDOW_ROWS, result.total.rows, key)
+    yield Sample(catalogue.DRIFT_WINDOW_TIMESTAMP, result.closed_at, key)
+    yield Sample(catalogue.MODEL_DRIFT_THRESHOLD, result.verdict.log_threshold, key)
+    if math.isfinite(result.verdict.log_evidence):
+        yield Sample(catalogue.MODEL_DRIFT_EVIDENCE, result.verdict.log_evidence, key)
 
 
 def _violations(model: str, watches: Sequence[Watch]) -> Iterator[Sample]:
@@ -98,36 +98,36 @@ def of_features(subject: Subject) -> Iterator[Sample]:
     watch = subject.watch
     if watch is None:
         return
-    if watch.look is not None:
-        shown = _shown(watch, watch.look, subject.settings.max_features)
-        constant = watch.profile.constant(watch.look.total)
+    if watch.result is not None:
+        shown = _shown(watch, watch.result, subject.settings.max_features)
+        constant = watch.profile.constant(watch.result.total)
         for feature in shown:
-            yield from _quality(subject.model, watch.profile, watch.look, feature)
+            yield from _quality(subject.model, watch.profile, watch.result, feature)
             label = (subject.model, watch.profile.names[feature])
             yield Sample(catalogue.FEATURE_CONSTANT, bool(constant[feature]), label)
-            yield from _evidence(subject.model, watch.profile, watch.look, feature)
+            yield from _evidence(subject.model, watch.profile, watch.result, feature)
         for feature in shown:
-            yield from _scores(subject, watch, watch.look, feature)
+            yield from _scores(subject, watch, watch.result, feature)
     if subject.settings.export_bins:
         yield from _bins(subject, watch)
 
 
-def _shown(watch: Watch, look: Look, most: int) -> list[int]:
+def _shown(watch: Watch, result: WindowResult, most: int) -> list[int]:
     names = watch.profile.names
     if len(names) <= most:
         return list(range(len(names)))
-    alarmed = {culprit.feature for culprit in look.verdict.culprits}
+    alarmed = {culprit.feature for culprit in result.verdict.culprits}
     order = sorted(range(len(names)), key=lambda place: names[place] not in alarmed)
     return sorted(order[:most])
 
 
 def _quality(
-    model: str, profile: Profile, look: Look, feature: int
+    model: str, profile: Profile, result: WindowResult, feature: int
 ) -> Iterator[Sample]:
     if profile.is_joint(feature):
         return
     label = (model, profile.names[feature])
-    total = look.total
+    total = result.total
     rows = max(total.rows, 1)
     numeric = feature < profile.schema.numeric
     yield Sample(catalogue.FEATURE_MISSING, float(total.missing[feature]) / rows, label)
@@ -141,23 +141,23 @@ def _quality(
 
 
 def _evidence(
-    model: str, profile: Profile, look: Look, feature: int
+    model: str, profile: Profile, result: WindowResult, feature: int
 ) -> Iterator[Sample]:
     name = profile.names[feature]
-    evidence = float(look.verdict.features[feature])
+    evidence = float(result.verdict.features[feature])
     if math.isfinite(evidence):
         yield Sample(catalogue.FEATURE_DRIFT_EVIDENCE, evidence, (model, name))
-    alarmed = look.verdict.alarm and any(
-        culprit.feature == name for culprit in look.verdict.culprits
+    alarmed = result.verdict.alarm and any(
+        culprit.feature == name for culprit in result.verdict.culprits
     )
     yield Sample(catalogue.FEATURE_DRIFT_ALARM, alarmed, (model, name))
 
 
 def _scores(
-    subject: Subject, watch: Watch, look: Look, feature: int
+    subject: Subject, watch: Watch, result: WindowResult, feature: int
 ) -> Iterator[Sample]:
     name = watch.profile.names[feature]
-    for score in look.scores:
+    for score in result.scores:
         value = float(score.distance[feature])
         if not math.isfinite(value):
             continue

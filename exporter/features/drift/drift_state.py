@@ -74,7 +74,7 @@ class Store:
             return None
 
     def write(self, what: str, *data: Buffer) -> bool:
-        """Save, and say once in the log if that fails."""
+        """Save; log once if that fails, and once when it works again."""
         if not self.kept:
             return False
         path = self._path(what)

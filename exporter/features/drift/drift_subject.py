@@ -246,7 +246,7 @@ class Subject:
             "drift_watching",
             features=len(profile.schema.features),
             reference_rows=profile.rows,
-            restored=watch.look is not None,
+            restored=watch.result is not None,
         )
         for event, reasons in (
             ("drift_promise_not_kept", profile.caveats),
@@ -305,7 +305,7 @@ class Subject:
             return
         if self.watch.step():
             self._log_alarm(self.watch)
-        self.outlooks.look(self.watch.look, accuracy)
+        self.outlooks.add(self.watch.result, accuracy)
         if self._clock() >= self._save_due:
             self.save()
 
@@ -319,14 +319,14 @@ class Subject:
             self._unread(error)
 
     def _log_alarm(self, watch: Watch) -> None:
-        look, since = watch.look, watch.statistics.alarm_since
+        result, since = watch.result, watch.statistics.alarm_since
         alarm = since is not None
-        if look is not None and alarm and not self._alarm:
+        if result is not None and alarm and not self._alarm:
             self._log(
                 "warning",
                 "drift_alarm",
-                features=", ".join(c.feature for c in look.verdict.culprits),
-                since_seconds=round(look.closed_at - (since or 0.0), 1),
+                features=", ".join(c.feature for c in result.verdict.culprits),
+                since_seconds=round(result.closed_at - (since or 0.0), 1),
             )
         elif self._alarm and not alarm:
             self._log("info", "drift_alarm_over")

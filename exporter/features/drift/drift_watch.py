@@ -60,7 +60,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WindowResult:
     """Result of the latest windows. `total` is of the last `panes` windows."""
 
     closed_at: float
@@ -101,7 +101,7 @@ class Watch:
     ) -> None:
         self.profile = profile
         self.baseline = Baseline(profile)
-        self.look: Look | None = None
+        self.result: WindowResult | None = None
         self.statistics = WatchStatistics()
         self.violations: Counter[str] = Counter()
         """Schema violations by kind, of every request so far."""
@@ -209,7 +209,7 @@ class Watch:
             )
             for measure in self._measures
         )
-        self.look = Look(closed_at, total, scores, verdict)
+        self.result = WindowResult(closed_at, total, scores, verdict)
 
     def state(self) -> Sequence[codec.Buffer]:
         """Return all state that a restart needs, checksummed, in parts to be joined.
@@ -227,7 +227,7 @@ class Watch:
                 "batch": batch,
                 "age_seconds": self._clock() - self._opened,
                 "opened_at": self._opened_at,
-                "closed_at": self.look.closed_at if self.look else None,
+                "closed_at": self.result.closed_at if self.result else None,
                 "panes": [pane.state() for pane in self._sliding.panes],
                 "times": list(self._times),
                 "alarm_since": self.statistics.alarm_since,

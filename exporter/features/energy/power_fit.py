@@ -5,7 +5,7 @@ models' watts have a weak prior: what a model adds to the mean power is the pool
 give or take half of all that is above idle. The baseline has one, too: the idle power
 that is assumed, give or take 15 %, and what other load took in windows without models,
 give or take its deviation there. The residual variance is estimated, so that the priors
-weigh less with every window and decide only what the windows do not tell.
+weigh less with every window and decide only what the windows do not determine.
 
 A sensor shows power late. The windows' power comes read at several delays; the one with
 the smallest residual is the sensor's lag (the least-squares form of the peak of the

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 WINDOW_SECONDS: Final = 60.0
-_MOST_LOOKS: Final = 1_000
+_MOST_READINGS: Final = 1_000
 _MOST_REQUESTS: Final = 10_000
 
 
@@ -51,19 +51,19 @@ class Budget:
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
-        self._asked: deque[tuple[float, int, float]] = deque(maxlen=_MOST_REQUESTS)
-        self._looks: deque[tuple[float, float, float]] = deque(maxlen=_MOST_LOOKS)
+        self._own: deque[tuple[float, int, float]] = deque(maxlen=_MOST_REQUESTS)
+        self._readings: deque[tuple[float, float, float]] = deque(maxlen=_MOST_READINGS)
 
-    def saw(self, at: float, requests: float, busy_seconds: float) -> None:
+    def add_production(self, at: float, requests: float, busy_seconds: float) -> None:
         """Record production's counters at an instant; they fall by a restart only."""
-        if self._looks and requests < self._looks[-1][1]:
-            self._looks.clear()
-        if not self._looks or at > self._looks[-1][0]:
-            self._looks.append((at, requests, busy_seconds))
+        if self._readings and requests < self._readings[-1][1]:
+            self._readings.clear()
+        if not self._readings or at > self._readings[-1][0]:
+            self._readings.append((at, requests, busy_seconds))
 
-    def asked(self, at: float, requests: int, busy_seconds: float) -> None:
+    def add_own(self, at: float, requests: int, busy_seconds: float) -> None:
         """Record requests sent; their time on the wire, an upper bound, counts as busy time."""
-        self._asked.append((at, requests, busy_seconds))
+        self._own.append((at, requests, busy_seconds))
 
     def allows(self, now: float) -> bool:
         """Return whether one more request of the same cost stays within it."""
@@ -86,17 +86,19 @@ class Budget:
     def spent(self, now: float) -> Spent:
         """The window that ends now."""
         since = now - WINDOW_SECONDS
-        while self._asked and self._asked[0][0] < since:
-            self._asked.popleft()
+        while self._own and self._own[0][0] < since:
+            self._own.popleft()
         # One reading from before the window is kept, as its start.
-        while len(self._looks) > 1 and self._looks[1][0] <= since:
-            self._looks.popleft()
+        while len(self._readings) > 1 and self._readings[1][0] <= since:
+            self._readings.popleft()
         first, last = (
-            (self._looks[0], self._looks[-1]) if self._looks else ((0.0,) * 3,) * 2
+            (self._readings[0], self._readings[-1])
+            if self._readings
+            else ((0.0,) * 3,) * 2
         )
         return Spent(
-            sum(count for _, count, _ in self._asked),
-            sum(busy for _, _, busy in self._asked),
+            sum(count for _, count, _ in self._own),
+            sum(busy for _, _, busy in self._own),
             last[1] - first[1],
             last[2] - first[2],
         )
@@ -116,7 +118,7 @@ class LossChart:
     """A CUSUM of right and wrong answers (Reynolds and Stoumbos 1999).
 
     It rises by `up` with each wrong answer, falls by `down` with each right one, not
-    below 0, and speaks at `limit`: the log likelihood ratio of the accuracy less the
+    below 0, and alarms at `limit`: the log likelihood ratio of the accuracy less the
     loss against the accuracy, in whole steps, so that its run length is exact.
     """
 

@@ -57,12 +57,12 @@ def read(settings: GoldenData) -> GoldenSet:
     found = golden_formats.read(raw, settings.chosen_format, str(path))
     columns = _gathered(found.columns, settings, str(path))
     rows = _rows(columns, str(path))
-    labels = _taken(columns, settings.label, str(path)) if settings.label else None
+    labels = _pop_column(columns, settings.label, str(path)) if settings.label else None
     expected: dict[str, Array] = {}
     for name in [name for name in columns if name.startswith(EXPECTED)]:
         expected[name.removeprefix(EXPECTED)] = columns.pop(name)
     for output, column in settings.expected.items():
-        expected[output] = _taken(columns, column, str(path))
+        expected[output] = _pop_column(columns, column, str(path))
     golden = GoldenSet(
         str(path),
         settings.label_of_set,
@@ -96,7 +96,7 @@ def _gathered(
     """Columns that make up one tensor put together, as the config names them."""
     gathered = dict(columns)
     for name, parts in settings.columns.items():
-        taken = [_taken(gathered, part, file) for part in parts]
+        taken = [_pop_column(gathered, part, file) for part in parts]
         for part, column in zip(parts, taken, strict=True):
             if column.shape != taken[0].shape:
                 reason = (
@@ -108,7 +108,7 @@ def _gathered(
     return gathered
 
 
-def _taken(columns: dict[str, Array], name: str, file: str) -> Array:
+def _pop_column(columns: dict[str, Array], name: str, file: str) -> Array:
     try:
         return columns.pop(name)
     except KeyError:

@@ -57,8 +57,10 @@ def read(raw: bytes, form: Format, file: str) -> Found:
     except GoldenDataError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a file makes a library raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise GoldenDataError(file, f"is not a readable {form} file: {said}") from None
+        detail = " ".join(f"{type(error).__name__}: {error}".split())
+        raise GoldenDataError(
+            file, f"is not a readable {form} file: {detail}"
+        ) from None
 
 
 def _npz(raw: bytes, file: str) -> dict[str, Array]:
@@ -202,7 +204,7 @@ def _json(raw: bytes, file: str) -> dict[str, Array]:
             raise GoldenDataError(file, reason, row=number)
         for prefix, key in (("", "inputs"), (EXPECTED, "outputs")):
             for tensor in request.get(key) or ():
-                # An output without data only says that it is wanted.
+                # An output without data only requests that output.
                 if key == "outputs" and "data" not in tensor:
                     continue
                 name, array = _tensor(tensor, file, number)

@@ -161,7 +161,7 @@ class Asker:
         return payload.inputs, payload.datatypes
 
 
-# Integers come from {0, 1} where nothing is said, which repeats at once.
+# Without a range integers are 0 or 1, which would repeat at once.
 _FAR = {
     kind: (0, 2 ** (bits - 1) - 1)
     for kind, bits in (

@@ -89,8 +89,6 @@ class Scoring:
             name: np.zeros(rows, np.bool_) for name in self.prepared.expected
         }
 
-    # Expected answers and labels.
-
     def _scored_output(self) -> str:
         names = [tensor.name for tensor in self.spec.outputs]
         wanted = self.settings.output
@@ -146,8 +144,6 @@ class Scoring:
                 row=row,
             )
         return numbers
-
-    # Judging.
 
     def judge(self, places: Ints, outputs: Mapping[str, Array]) -> Judgement:
         """Score the answers to the samples at `places`, rows first."""
@@ -230,7 +226,7 @@ class Scoring:
 
     def _classes(self, places: Ints, shape: Shape, truth: Ints) -> Bools:
         if shape.scores is None:
-            raise AssertionError("scores of classes are always looked at as such")
+            raise AssertionError("class outputs always have scores")
         scores = np.where(np.isnan(shape.scores), -np.inf, shape.scores)
         known = truth < scores.shape[1]
         own = scores[np.arange(len(truth)), np.where(known, truth, 0)]
@@ -268,8 +264,6 @@ class Scoring:
             f"{wrong.size} of {len(places)} answers are wrong; row {places[first]} of "
             f"{self.prepared.golden.name}: {name!r} is {found}{what}"
         )
-
-    # Totals.
 
     @property
     def right(self) -> Bools | None:

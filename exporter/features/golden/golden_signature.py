@@ -1,4 +1,4 @@
-"""Columns of a golden set as the tensors a model takes; says at once where they do not."""
+"""Columns of a golden set as the input tensors of a model, checked against its signature."""
 
 from __future__ import annotations
 

@@ -112,21 +112,19 @@ class ModelState:
             if sample.spec.kind != "gauge" or sample.spec is catalogue.GOLDEN_USABLE
         ]
 
-    # Asking.
-
     def attempt(self) -> Verdict | None:
         """Send the next rows of the round, if the budget allows it."""
         if not self._left:
             self._left.extend(self._round())
         now = self._access.clock()
-        self._see_production()
+        self._read_production()
         if not self._budget.allows(now):
             return None
         requests, seconds = self._asker.requests, self._asker.seconds
-        verdict = self._ask_rows(self._left.popleft())
+        verdict = self._send_rows(self._left.popleft())
         done = self._access.clock()
         self._asked_at = done
-        self._budget.asked(
+        self._budget.add_own(
             done, self._asker.requests - requests, self._asker.seconds - seconds
         )
         if not self._left:
@@ -141,7 +139,7 @@ class ModelState:
         for begin in range(0, len(order), size):
             yield order[begin : begin + size]
 
-    def _ask_rows(self, places: Ints) -> Verdict:
+    def _send_rows(self, places: Ints) -> Verdict:
         prepared, scoring = self._prepared, self._scoring
         answer = self._asker.ask(prepared.request(places), prepared.datatypes)
         if answer.cached:
@@ -166,8 +164,6 @@ class ModelState:
         if judged.right is not None:
             self._watch_loss(judged.right)
         return answer.verdict(judged.fault)
-
-    # Judging over time.
 
     def _baseline(self) -> float | None:
         given = self._settings.baseline_accuracy
@@ -219,16 +215,16 @@ class ModelState:
             found = Calibrated(scoring.output, self._settings.dataset, made)
             self._access.calibration.publish(self._labels[:2], found)
 
-    def _see_production(self) -> None:
+    def _read_production(self) -> None:
         look = self._access.work.current
         work = None if look is None else look.models.get(self._labels[:2])
         if look is not None and work is not None:
-            self._budget.saw(look.at, work.requests, work.production_busy_seconds)
-
-    # Telling.
+            self._budget.add_production(
+                look.at, work.requests, work.production_busy_seconds
+            )
 
     def _publish(self, now: float) -> None:
-        # An area under a curve of a hundred thousand samples is not for every answer.
+        # Scores of 100,000 samples are too expensive to compute after every answer.
         due = now - self._scored_at >= _SCORE_SECONDS or not self._left
         if due:
             self._scored_at = now

@@ -120,8 +120,8 @@ class ServerMemory:
             yield Sample(catalogue.SERVER_RESIDENT, value, key)
 
     def _scan(self, models: frozenset[str]) -> list[_Process]:
-        # A backend's process is born as a copy of the server and becomes a shell before
-        # it becomes the stub: what has no name yet is looked at a second time.
+        # A backend's process starts as a copy of the server, then is a shell, then the
+        # stub: processes without a name are read a second time.
         found = set(_found(self._server.process(), models))
         unnamed = frozenset(p for p in found if p.kind == "other")
         new = unnamed - self._unnamed

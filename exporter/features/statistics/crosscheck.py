@@ -58,7 +58,7 @@ class _Reference:
 
 
 class CrossCheck:
-    """Reads Triton's metrics page and holds it against the statistics."""
+    """Reads Triton's metrics page and compares it with the statistics."""
 
     def __init__(self, client: HttpClient, timeout_seconds: float) -> None:
         self._client = client
@@ -66,7 +66,7 @@ class CrossCheck:
         self._references: dict[tuple[ModelKey, str], _Reference] = {}
 
     def read(self) -> Page | None:
-        """Read the page; None where it cannot be had or read."""
+        """Read the page; None if it is not available."""
         try:
             body = self._client.get("/metrics", timeout_seconds=self._timeout_seconds)
         except errors.TritonError:

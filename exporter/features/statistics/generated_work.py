@@ -1,11 +1,11 @@
 """Tokens of all models, and the busy time of those whose backend answers by itself.
 
-A decoupled model may give its requests back as soon as it has taken them: Triton's
-statistics then show milliseconds of work for answers of seconds. Where its backend adds up
-the times of its tokens, their rise between two reads is how long it worked, and the time
-between the reads at most, since requests run side by side. That is exact of requests one
-after the other and of a model that is never idle; in between, it is too long by the time
-in which requests overlapped.
+A decoupled model may release its requests as soon as it has accepted them: Triton's
+statistics then show milliseconds of work for answers that take seconds. If its backend sums
+the times of its tokens, their increase between two reads is the time it worked, at most the
+time between the reads, since requests run concurrently. That is exact for consecutive
+requests and for a model that is never idle; in between, it is too long by the time in which
+requests overlapped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """All values used from Triton's metrics page, from one read of it.
 
 Backends and models write to this page, too. Series of Triton's own that a model registered
-with other labels are known by these and refused. What a model adds to one of Triton's own
-series, or in another model's name to a backend's, no reader of the page can tell; the first
-shows as a disagreement with the statistics, from which production is counted.
+with other labels are recognised by these and refused. What a model adds to one of Triton's
+own series, or under another model's name to a backend's, cannot be detected on the page; the
+former shows as a disagreement with the statistics, from which production is counted.
 """
 
 from __future__ import annotations

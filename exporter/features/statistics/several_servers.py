@@ -70,7 +70,7 @@ class SeveralServers:
 def is_another(before: Statistics, between: Statistics, after: Statistics) -> bool:
     """Return whether `between` cannot be of the server that gave the other two.
 
-    A model that started over or came or went between the outer reads says nothing.
+    Models that were reloaded, loaded or unloaded between the outer reads are ignored.
     """
     if before.keys() == after.keys() != between.keys():
         return True

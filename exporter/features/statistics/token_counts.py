@@ -4,7 +4,7 @@ A backend's counters include the tokens of everybody's requests and start over w
 reload. The tokens that answers to our own requests report are subtracted. The backend
 may count a token of ours before or after we have its answer, so its counters are
 compared with the ledger of our requests only while none of them is under way; the total
-is the highest difference so far. It is too high by no more than the tokens of requests
+is the highest difference so far. It is too high by at most the tokens of requests
 whose tokens are unknown (`OwnTokens.unknown`), and exact as soon as our requests pause.
 Where they never pause, the difference is taken after `_MOST_WAITS` reads, and may
 include the tokens of the requests then under way; this error does not accumulate.
@@ -38,7 +38,7 @@ Direction = Literal["input", "output"]
 DIRECTIONS: Final[tuple[Direction, ...]] = ("input", "output")
 _MOST_WAITS: Final = 12
 _MEAN_READS: Final = 60
-"""The mean number of responses is that of traces of so many reads."""
+"""Number of reads over whose traces the mean number of responses is taken."""
 
 
 class TokenEstimate(Settings):
@@ -215,7 +215,7 @@ def own_tokens(
 ) -> tuple[int, int]:
     """Return tokens of our own requests, and how many requests have unknown ones.
 
-    `one_each` says that each response is one output token.
+    `one_each` is True if each response is one output token.
     """
     if direction == "input":
         return own.input_tokens.known, own.input_tokens.unknown

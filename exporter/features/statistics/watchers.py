@@ -38,9 +38,9 @@ Address = Annotated[str, Field(pattern=r"^[^\s/?#@]+:[0-9]{1,5}$", max_length=30
 _COUNTED: Final = frozenset(
     {catalogue.OWN_REQUESTS.name, catalogue.OWN_UNRESOLVED.name}
 )
-_LATE_LOOKS: Final = 3
+_LATE_READS: Final = 3
 """Reads after which a watcher's page includes what Triton has counted."""
-_REMEMBERED_LOOKS: Final = 12
+_REMEMBERED_READS: Final = 12
 _MOST_MODELS: Final = 10_000
 
 
@@ -73,9 +73,9 @@ class _Watcher:
             if self._client is None:
                 self._client = self._connected()
             page = self._client.get("/metrics", timeout_seconds=timeout_seconds)
-            now = _asked(page)
+            now = _own_requests(page)
         except (errors.TritonError, errors.ConfigError, ValueError) as error:
-            self._give_up(str(error))
+            self._disconnect(str(error))
             return {}
         self.is_up, self._problem = True, ""
         before, self._latest = self._latest, now
@@ -100,7 +100,7 @@ class _Watcher:
             connections=1,
         )
 
-    def _give_up(self, problem: str) -> None:
+    def _disconnect(self, problem: str) -> None:
         self.is_up = False
         if self._client is not None:
             self._client.close()
@@ -118,7 +118,7 @@ class Watchers:
     ) -> None:
         self._watchers = [_Watcher(settings) for settings in watchers]
         self._timeout_seconds = timeout_seconds
-        self._asked: dict[ModelKey, int] = {}
+        self._sent: dict[ModelKey, int] = {}
         self._rises: dict[ModelKey, deque[int]] = {}
         self._shown: dict[ModelKey, deque[int]] = {}
 
@@ -130,8 +130,8 @@ class Watchers:
                 total[key] = total.get(key, 0) + rise
         for key in total.keys() | self._rises.keys():
             rise = total.get(key, 0)
-            self._asked[key] = self._asked.get(key, 0) + rise
-            rises = self._rises.setdefault(key, deque(maxlen=_REMEMBERED_LOOKS))
+            self._sent[key] = self._sent.get(key, 0) + rise
+            rises = self._rises.setdefault(key, deque(maxlen=_REMEMBERED_READS))
             rises.append(rise)
 
     def joined(self, key: ModelKey, own: OwnCounts, requests: int) -> OwnCounts:
@@ -141,16 +141,16 @@ class Watchers:
         """
         if not self._watchers:
             return own
-        asked = self._asked.get(key, 0)
-        shown = self._shown.setdefault(key, deque(maxlen=_LATE_LOOKS + 1))
+        sent = self._sent.get(key, 0)
+        shown = self._shown.setdefault(key, deque(maxlen=_LATE_READS + 1))
         shown.append(requests)
         expected = NOTHING
         if shown[-1] != shown[0]:
             most = max(self._rises.get(key, ()), default=0)
-            expected = _single(max(1, most) * _LATE_LOOKS)
+            expected = _single(max(1, most) * _LATE_READS)
         return replace(
             own,
-            possible=own.possible + _single(asked),
+            possible=own.possible + _single(sent),
             in_flight=own.in_flight + expected,
         )
 
@@ -171,7 +171,7 @@ def _single(requests: int) -> Booking:
     return Booking(requests, requests, {1: requests}) if requests else NOTHING
 
 
-def _asked(page: bytes) -> dict[ModelKey, float]:
+def _own_requests(page: bytes) -> dict[ModelKey, float]:
     """Sum a page's own requests by model version."""
     found: dict[ModelKey, float] = {}
     lines = b"\n".join(

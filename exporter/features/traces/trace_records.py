@@ -8,13 +8,12 @@ A file is one JSON array of small records in no order of time:
 
 Triton pastes names, request ids and text tensors in raw, so that one hostile id makes
 the array no JSON. The records' own shape is so narrow that they are found without a
-JSON parser: every byte is looked at a bounded number of times, and what fits no shape is
-counted and costs only itself.
+JSON parser: every byte is read a bounded number of times. Records of any other shape are
+counted, and do not affect the others.
 
-Who may send requests can also write records into the file, through its request id. A
-mark that says two things of one trace makes that trace invalid, but those that come with
-each response of a streamed answer; a trace invented as a whole cannot be told from a true
-one.
+A client that may send requests can also write records into the file, through its request
+id. A mark with two different times makes its trace invalid, except for marks that come with
+each response of a streamed answer. A forged trace cannot be distinguished from a real one.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from exporter.features.traces.traced_request import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# One call of a regular expression holds the interpreter for so many bytes, well under a
-# millisecond: a probe that is being timed shall not see it.
+# Bytes per call of a regular expression, which blocks the interpreter for well under a
+# millisecond, so that it does not delay a probe.
 _WINDOW_BYTES: Final = 1 << 16
 _RECORD: Final = b'{"id":'
 _NEXT_RECORD: Final = b',{"id":'

@@ -114,7 +114,7 @@ class TraceSink:
     Args:
         settings: window, budget and the names of the sources.
         known: (model, version) of what the server holds now.
-        wanted: whether a model of this name is to be looked at.
+        wanted: whether models of this name are observed.
         decoupled: whether this (model, version) is known to answer any number of times.
         wall_clock: seconds since the epoch, for exemplars.
     """
@@ -194,7 +194,7 @@ class TraceSink:
                 )
 
     def samples(self, now: float) -> list[AnySample]:
-        """Every series; a window that is empty says nothing."""
+        """Return every series; an empty window has none."""
         with self._lock:
             self._forget(now)
             samples: list[AnySample] = [

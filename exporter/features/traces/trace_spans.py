@@ -139,7 +139,7 @@ class SpanJoiner:
         roots = self._roots(spans, now, sender)
         done = self._awaited_children(roots)
         for span in spans:
-            request = self._take(span, now, sender)
+            request = self._assign(span, now, sender)
             if request is None or not request.complete:
                 continue
             whose = request.identity
@@ -177,7 +177,7 @@ class SpanJoiner:
         ]
         return [request for request in found if request is not None]
 
-    def _take(self, span: Span, now: float, sender: str) -> _Request | None:
+    def _assign(self, span: Span, now: float, sender: str) -> _Request | None:
         if span.part == "compute":
             return self._compute(span, now, sender)
         if span.part == "network":
@@ -204,7 +204,7 @@ class SpanJoiner:
             request.marks.update(span.marks)
             request.has_network = True
             self._pop(key)
-            self._put(key, request, now)
+            self._store(key, request, now)
         return request
 
     def _model(self, span: Span, now: float, sender: str) -> _Request | None:
@@ -227,10 +227,10 @@ class SpanJoiner:
                 request.marks.update(network)
                 request.has_network = True
             self._by_network[span.parent_id] = span.span_id
-        self._put(span.span_id, request, now)
+        self._store(span.span_id, request, now)
         return request
 
-    def _put(self, key: str, request: _Request, now: float) -> None:
+    def _store(self, key: str, request: _Request, now: float) -> None:
         store = self._answered if request.has_network else self._requests
         if not request.is_known:
             store = self._unknown
@@ -281,7 +281,7 @@ class SpanJoiner:
         for store in self._stores:
             for key, request in store.overdue(now):
                 if self._was_loaded(request):
-                    self._put(key, request, now)
+                    self._store(key, request, now)
                     continue
                 self._forget_network(key, request)
                 self._forget_child(key, request)

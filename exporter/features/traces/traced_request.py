@@ -10,8 +10,8 @@ marks, so they add up to the total:
     compute_output  outputs gathered, until they are done or the answer leaves
     network_out     the answer on its way, until its last byte is handed to the network
 
-Triton's COMPUTE_END often lies after the answer has left (the Python backend gives the
-request back later); what comes after the answer is nobody's latency and in no phase.
+Triton's COMPUTE_END is often later than the answer (the Python backend releases the request
+later); time after the answer is not latency of a client, and in no phase.
 Marks that are not there leave their phases absent: a request answered from the response
 cache or by an ensemble has no queue or compute of its own, and the part between
 network_in and network_out is then in no phase.
@@ -132,7 +132,7 @@ def measured(
     """The trace that Triton's marks describe; None if they contradict each other.
 
     They do with an end before its begin, or more than a day after. Without `network`
-    the network's marks never came: what the client waited cannot be said.
+    the network's marks are missing, so the latency for the client is unknown.
     """
     protocol, begin, end = _span(whose, marks, network=network)
     if begin is None or marks.contradicted:

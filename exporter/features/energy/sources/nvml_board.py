@@ -144,7 +144,7 @@ class Board:
             now = int(found.violationTime)
             rise = now - self.violations.get(reason, now)
             self.violations[reason] = now
-            # One that fell was reset with the driver; what it says is since then.
+            # A counter that fell was reset with the driver, and counts since then.
             risen = (rise if rise >= 0 else now) / 1e9
             throttled[reason] = throttled.get(reason, 0.0) + risen
         bits = self.call("reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)

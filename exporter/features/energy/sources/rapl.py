@@ -89,7 +89,7 @@ class RaplPower:
         return f"RAPL {', '.join(zone.domain for zone, _ in self._zones)}"
 
     def read(self) -> Sequence[Reading]:
-        """Every domain; the fault says if its counter may not or cannot be read."""
+        """Read every domain; without permission or on an error it has a fault."""
         readings = []
         for zone, device in self._zones:
             counter: int | None = None

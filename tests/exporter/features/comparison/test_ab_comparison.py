@@ -79,7 +79,7 @@ def test_what_production_serves_is_compared_in_time(watch, factor, verdict):
     comparison = watch(production)
     for _ in range(100):
         production.go_on()
-        comparison.look()
+        comparison.update()
     found = {f.metric: f for f in comparison.findings}
     assert comparison.problem == ""
     assert found["latency_mean"].verdict in {verdict, "equivalent"}
@@ -96,7 +96,7 @@ def test_what_production_serves_is_compared_in_time(watch, factor, verdict):
 def test_a_model_that_is_not_there_is_said(watch):
     production = Production(1.0)
     comparison = watch(production)
-    comparison.look()
+    comparison.update()
     assert comparison.findings == ()
     assert comparison.document()["pairs"] == {"both": 0}
 
@@ -108,7 +108,7 @@ def test_looks_without_statistics_neither_add_history_nor_hide_what_was_seen(wat
     for look in range(100):
         production.go_on()
         production.is_late = look in {30, 50, 70}
-        comparison.look()
+        comparison.update()
     found = {f.metric: f.interval for f in comparison.findings}
     # 99 looks of 40 requests to each: nothing of what was there before.
     assert found["success"].pairs == 99 * 40

@@ -19,7 +19,7 @@ def energy_interval(errors: dict[str, float]):
     joules = np.zeros(2)
     for window in range(80):
         joules += np.array([10.0, 20.0]) * rng.uniform(9, 11, 2)
-        resources.look(
+        resources.update(
             [
                 *(
                     Sample(MODEL_ENERGY, energy, (*key, *PLACE, "busy_time"))

@@ -34,7 +34,7 @@ class Server:
         self.budget = budget
         self.seconds = self.waited = self.at = 0.0
         self.production = Production(0, 0.0)
-        budget.look(self.at, self.production)
+        budget.update(self.at, self.production)
 
     def serve(self, inferences, busy_seconds):
         """Production, and a look at what was served and booked since."""
@@ -43,7 +43,7 @@ class Server:
             before.inferences + inferences, before.busy_seconds + busy_seconds
         )
         self.at += LOOKS_APART
-        self.budget.look(self.at, self.production, self.seconds)
+        self.budget.update(self.at, self.production, self.seconds)
 
     def ask(self, now, inferences=1, expected=COST, takes=COST, waited=COST):
         """Pairs until the budget says no; how many."""
@@ -64,18 +64,18 @@ def test_nothing_is_asked_before_production_was_seen():
     budget = Budget(settings(), 0.0)
     unknown = Wait(math.inf, "statistics")
     assert budget.next_pair(0.0, 1, COST) == unknown
-    budget.look(0.0, None)
+    budget.update(0.0, None)
     assert budget.next_pair(0.0, 1, COST) == unknown
     assert budget.used.requests_ratio is None
 
 
 def test_one_look_does_not_say_that_production_is_idle():
     budget = Budget(settings(), 0.0)
-    budget.look(100.0, Production(5, 1.0))
+    budget.update(100.0, Production(5, 1.0))
     assert budget.next_pair(100.0, 1, COST) == Wait(math.inf, "statistics")
-    budget.look(101.9, Production(5, 1.0))
+    budget.update(101.9, Production(5, 1.0))
     assert budget.next_pair(101.9, 1, COST).limit == "statistics"
-    budget.look(102.0, Production(5, 1.0))
+    budget.update(102.0, Production(5, 1.0))
     assert budget.next_pair(102.0, 1, COST) == Wait(0.0, "idle")
 
 
@@ -85,7 +85,7 @@ def test_gentle_production_between_frequent_looks_is_not_idle():
     asked = 0
     for step in range(400):
         at = step / 2
-        budget.look(at, Production(step // 2, 1e3 * step))
+        budget.update(at, Production(step // 2, 1e3 * step))
         while not budget.next_pair(at, 1, COST).seconds:
             budget.spend(at, 1)
             asked += 1
@@ -96,7 +96,7 @@ def test_gentle_production_between_frequent_looks_is_not_idle():
 def test_what_holds_the_next_pair_back_and_for_how_long():
     budget = Budget(settings(request_ratio=0.05, busy_ratio=0.5), 0.0)
     for second in range(11):
-        budget.look(float(second), Production(6 * second, 0.1 * second))
+        budget.update(float(second), Production(6 * second, 0.1 * second))
     for pair in range(3):  # 60 requests earn three
         assert budget.next_pair(20.0 + pair, 1, COST).seconds == 0
         budget.spend(20.0 + pair, 1)
@@ -104,7 +104,7 @@ def test_what_holds_the_next_pair_back_and_for_how_long():
     # The fourth needs twenty more requests at six a second.
     assert (wait.limit, wait.seconds) == ("requests", pytest.approx(20 / 6))
     # At once a pair that takes long: half of a tenth of a second is earned a second.
-    budget.look(11.0, Production(1000, 1.1))
+    budget.update(11.0, Production(1000, 1.1))
     wait = budget.next_pair(30.0, 1, 1.0)
     assert (wait.limit, wait.seconds) == ("busy", pytest.approx((1.0 - 0.55) / 0.05))
 
@@ -118,7 +118,7 @@ def test_without_shares_only_the_rate_limits():
         assert budget.next_pair(float(second), 1, 1e9) == Wait(
             pytest.approx(0.001), "rate"
         )
-        budget.look(float(second), Production(0, 0.0))
+        budget.update(float(second), Production(0, 0.0))
 
 
 @pytest.mark.parametrize("only", ["request_ratio", "busy_ratio"])
@@ -151,8 +151,8 @@ def test_an_eighth_of_the_busy_time_is_taken_and_no_more():
 
 def idle(**changes):
     budget = Budget(settings(**changes), 0.0)
-    budget.look(0.0, Production(5, 1.0))
-    budget.look(LOOKS_APART, Production(5, 1.0))
+    budget.update(0.0, Production(5, 1.0))
+    budget.update(LOOKS_APART, Production(5, 1.0))
     return budget
 
 

@@ -58,7 +58,7 @@ def shadow():
             # Two looks without a rise, far enough apart: production is idle.
             for at in (0.0, 5.0):
                 access.work.publish(Look(at, {("m", v): WORK for v in "123"}))
-                found.look()
+                found.update()
             return found
 
         start.hold, start.access = hold, access
@@ -72,7 +72,7 @@ def until(shadow, holds):
     deadline = time.monotonic() + patience()
     while not holds():
         assert time.monotonic() < deadline, (shadow.outcomes, shadow.problem)
-        shadow.look()
+        shadow.update()
         time.sleep(0.01)
 
 
@@ -136,11 +136,11 @@ def test_a_look_seen_twice_does_not_say_that_production_rests(shadow):
     served = ModelWork(busy_seconds=9.0, production_busy_seconds=9.0, inferences=1000)
     look = Look(10.0, {("m", "1"): served, ("m", "2"): WORK})
     shadow.access.work.publish(look)
-    found.look()
+    found.update()
     time.sleep(0.2)
     asked = sum(found.outcomes.values())
     for _ in range(20):
-        found.look()
+        found.update()
         time.sleep(0.02)
     # What production has earned so far, and no idle hours.
     assert sum(found.outcomes.values()) <= asked + 10

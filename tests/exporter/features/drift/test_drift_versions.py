@@ -53,7 +53,7 @@ def test_the_next_verdict_is_the_one_the_earlier_program_gave(saved_again):
     made.put(rows(60, 200, 1.0))
     assert made.step()
     wanted = json.loads((OLD / "expected.json").read_text("utf-8"))
-    verdict, total = made.look.verdict, made.look.total
+    verdict, total = made.result.verdict, made.result.total
     places = np.arange(total.cells.size).reshape(total.cells.shape)
     assert {
         "alarm": verdict.alarm,
@@ -67,4 +67,4 @@ def test_the_next_verdict_is_the_one_the_earlier_program_gave(saved_again):
     # As exact as another machine's logarithm.
     assert verdict.log_evidence == pytest.approx(wanted["log_evidence"], rel=1e-9)
     assert verdict.features == pytest.approx(wanted["features"], rel=1e-9)
-    assert made.look.scores[0].distance == pytest.approx(wanted["psi"], rel=1e-9)
+    assert made.result.scores[0].distance == pytest.approx(wanted["psi"], rel=1e-9)

@@ -29,9 +29,9 @@ def asked(budget, *, seconds, per_second=0.0, busy=0.0, cost=0.001, tries=20.0):
     for step in range(int(seconds * tries)):
         now = 1000.0 + step / tries
         if step % int(tries) == 0:
-            budget.saw(now, per_second * (now - 1000), busy * (now - 1000))
+            budget.add_production(now, per_second * (now - 1000), busy * (now - 1000))
         if budget.allows(now):
-            budget.asked(now, 1, cost)
+            budget.add_own(now, 1, cost)
             through += 1
     return through, budget.spent(now)
 
@@ -58,9 +58,9 @@ def test_a_costly_model_is_asked_no_more_than_its_busy_time_allows() -> None:
 
 def test_a_restart_of_the_counters_is_not_taken_for_traffic() -> None:
     budget = Budget(SHARES)
-    budget.saw(0.0, 1e6, 1e4)
-    budget.saw(30.0, 10.0, 0.1)
-    budget.saw(40.0, 20.0, 0.2)
+    budget.add_production(0.0, 1e6, 1e4)
+    budget.add_production(30.0, 10.0, 0.1)
+    budget.add_production(40.0, 20.0, 0.2)
     assert budget.spent(41.0).production_requests == 10
 
 
