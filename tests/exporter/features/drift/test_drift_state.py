@@ -14,6 +14,7 @@ import time
 
 import pytest
 import structlog
+from descriptor_limits import no_descriptors_left
 
 from drift import codec
 from exporter.features.drift import drift_state
@@ -183,17 +184,6 @@ def test_a_state_that_cannot_be_used_is_set_aside_with_a_line_in_the_log(
 
 
 @contextlib.contextmanager
-def no_descriptors_left():
-    """Nothing can be opened, the reference neither."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@contextlib.contextmanager
 def disk_that_fails():
     """The reference can be read, the state cannot."""
 
@@ -341,12 +331,14 @@ def foreseeing(bench, stateful):
     bench.watch({**stateful, "forecast": {"psi_limit": 1.0, "every_seconds": 10}})
 
 
-def test_a_forecast_goes_on_after_a_restart(bench, stateful):
+def test_drift_that_grows_gives_a_date_that_survives_a_restart(bench, stateful):
     foreseeing(bench, stateful)
     for step in range(40):
         bench.window(bench.rows(1000, shift=0.3 + 0.012 * step))
     before = bench.value("triton_retrain_eta_seconds", "m", "median")
     assert before > 0
+    outlook = [s.labels for s in bench.all("triton_retrain_outlook_info")]
+    assert outlook == [("m", "psi of inputs", "decay")]
     bench.collector.close()
     foreseeing(bench, stateful)
     assert bench.value("triton_retrain_eta_seconds", "m", "median") == before

@@ -337,15 +337,5 @@ def test_estimated_accuracy_that_decays_gives_a_date_and_noise_gives_none(bench,
     assert bench.document()["retrain"]["outlooks"] == {"accuracy": "flat"}
 
 
-def test_drift_that_grows_gives_a_date(bench, entry):
-    entry["forecast"] = {"psi_limit": 1.0, "every_seconds": 10}
-    bench.watch(entry)
-    for step in range(40):
-        bench.window(bench.rows(1000, shift=0.3 + 0.012 * step), seconds=10.0)
-    assert bench.value("triton_retrain_eta_seconds", "m", "median") > 0
-    outlook = [s.labels for s in bench.all("triton_retrain_outlook_info")]
-    assert outlook == [("m", "psi of inputs", "decay")]
-
-
 def accuracy_of(model, value):
     return [Sample(catalogue.ESTIMATED_ACCURACY, value, (model, "1"))]

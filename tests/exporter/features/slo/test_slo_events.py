@@ -144,6 +144,10 @@ SERVING = SignalObjective(
 )
 
 
+def on_signal(metric, **bounds):
+    return SignalObjective(name="x", objective_ratio=0.9, metric=metric, **bounds)
+
+
 def of_probes(objective):
     return objective.model_copy(update={"source": "probes"})
 
@@ -190,6 +194,8 @@ def page(number: int) -> list:
         timed(catalogue.PROBE_DURATION, [9.0, 0.01, 9.0, 9.0], *probed),
         timed(catalogue.FIRST_RESPONSE, [0.09, 0.01, 0.2], "m", "1"),
         timed(catalogue.RESPONSE_GAP, [0.01, 0.2, 0.3, 0.4], "m", "1"),
+        timed(catalogue.PROBE_FIRST_RESPONSE, [0.05, 0.2, 0.3], *probed),
+        timed(catalogue.PROBE_RESPONSE_GAP, [0.05] * 5 + [0.2], *probed),
         Sample(catalogue.MODEL_SERVING, 0, ("l", "1")),
         Sample(catalogue.MODEL_SERVING, 1, ("m", "1")),
         Sample(catalogue.MODEL_SERVING, 0, ("m", "2")),
@@ -203,6 +209,8 @@ def page(number: int) -> list:
         (of_probes(LATENCY), 2, 6),
         (LATENCY.model_copy(update={"kind": "first_response"}), 4, 2),
         (LATENCY.model_copy(update={"kind": "response_gap"}), 2, 6),
+        (of_probes(LATENCY.model_copy(update={"kind": "first_response"})), 2, 4),
+        (of_probes(LATENCY.model_copy(update={"kind": "response_gap"})), 10, 2),
         (AVAILABILITY.model_copy(update={"models": "m"}), 6, 4),
         (AVAILABILITY, 18, 12),
         (of_probes(AVAILABILITY), 10, 8),
@@ -222,13 +230,8 @@ def test_an_objective_counts_its_own_events_wherever_they_stand(
 
 
 def test_a_signal_is_judged_where_model_and_labels_fit() -> None:
-    objective = SignalObjective(
-        name="x",
-        objective_ratio=0.9,
-        metric="triton_model_serving",
-        models="a*",
-        labels={"version": "1"},
-        at_least=1,
+    objective = on_signal(
+        "triton_model_serving", models="a*", labels={"version": "1"}, at_least=1
     )
     counter = EventCounter(objective)
     for labels in (("a", "1"), ("ab", "1"), ("a", "2"), ("b", "1")):
@@ -236,38 +239,17 @@ def test_a_signal_is_judged_where_model_and_labels_fit() -> None:
     assert (counter.good, counter.bad) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("value", "good"), [(0.9, False), (1, True), (2, True), (2.1, False)]
-)
-def test_a_signal_on_its_bound_is_good(value, good) -> None:
-    counter = EventCounter(
-        SignalObjective(
-            name="x",
-            objective_ratio=0.9,
-            metric="triton_model_serving",
-            at_least=1,
-            at_most=2,
-        )
-    )
-    counter.add([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], 0)
-    assert (counter.good, counter.bad) == (good, not good)
-
-
-def test_a_signal_is_judged_once_a_look() -> None:
-    objective = SignalObjective(
-        name="x", objective_ratio=0.9, metric="triton_model_serving", at_least=1
-    )
-    counter = EventCounter(objective)
-    for now, value in enumerate((1, 1, 0, 1)):
+def test_each_reading_of_a_signal_is_good_within_its_bounds_and_on_them() -> None:
+    counter = EventCounter(on_signal("triton_model_serving", at_least=1, at_most=2))
+    found = []
+    for now, value in enumerate((0.9, 1, 2, 2.1)):
         counter.add([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], now)
-    assert (counter.good, counter.bad) == (3, 1)
+        found.append((counter.good, counter.bad))
+    assert found == [(0, 1), (1, 1), (2, 1), (2, 2)]
 
 
 def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
-    objective = SignalObjective(
-        name="x", objective_ratio=0.9, metric="triton_inferences_total", at_least=10
-    )
-    counter = EventCounter(objective)
+    counter = EventCounter(on_signal("triton_inferences_total", at_least=10))
     looks = ((0, 0), (1, 20), (2, 25), (3, 2), (4, 30), (8, 70), (8, 99), (12, 150))
     for now, value in looks:
         late = [Sample(catalogue.INFERENCES, 40 * now, ("n", "1"))] * (now > 3)
@@ -277,34 +259,55 @@ def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
 
 
 def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
-    objective = SignalObjective(
-        name="x", objective_ratio=0.9, metric="triton_inferences_total", at_least=1
-    )
-    counter = EventCounter(objective)
+    counter = EventCounter(on_signal("triton_inferences_total", at_least=1))
     for now in range(4):
         counter.add([Sample(catalogue.INFERENCES, 500, ("m", "1"))], now)
     assert (counter.good, counter.bad) == (0, 3)
 
 
 def test_an_unknown_signal_is_no_event() -> None:
-    objective = SignalObjective(
-        name="x", objective_ratio=0.9, metric="triton_up", at_least=1
-    )
-    counter = EventCounter(objective)
+    counter = EventCounter(on_signal("triton_up", at_least=1))
     counter.add([], 0)
     assert (counter.good, counter.bad) == (0, 0)
 
 
 @pytest.mark.parametrize(
-    ("preset", "names"),
+    ("preset", "wanted"),
     [
-        ("interactive", ["web-p95", "web-p99"]),
-        ("realtime", ["web-p95", "web-availability"]),
+        (
+            "interactive",
+            [("web-p95", "latency", 0.95, 0.1), ("web-p99", "latency", 0.99, 0.5)],
+        ),
+        (
+            "realtime",
+            [
+                ("web-p95", "latency", 0.95, 0.05),
+                ("web-availability", "availability", 0.999, None),
+            ],
+        ),
+        (
+            "chat",
+            [
+                ("web-first-response", "first_response", 0.99, 0.5),
+                ("web-response-gap", "response_gap", 0.95, 0.05),
+            ],
+        ),
+        (
+            "completion",
+            [
+                ("web-first-response", "first_response", 0.99, 2.0),
+                ("web-response-gap", "response_gap", 0.95, 0.2),
+            ],
+        ),
     ],
 )
-def test_a_preset_stands_for_named_objectives(preset, names) -> None:
-    objectives = expanded((PresetObjective(name="web", preset=preset),))
-    assert [objective.name for objective in objectives] == names
+def test_a_preset_is_its_objectives(preset, wanted) -> None:
+    found = expanded((PresetObjective(name="web", preset=preset, models="l*"),))
+    assert {objective.models for objective in found} == {"l*"}
+    assert wanted == [
+        (o.name, o.kind, o.objective_ratio, getattr(o, "threshold_seconds", None))
+        for o in found
+    ]
 
 
 def test_the_energy_preset_judges_joules_of_an_inference_idle_and_all() -> None:
@@ -322,14 +325,6 @@ def test_the_energy_preset_judges_joules_of_an_inference_idle_and_all() -> None:
         place = (boundary, "nvml", basis)
         counter.add([Sample(spec, joules, ("m", "1", *place))], 0)
     assert (counter.good, counter.bad) == (1, 1)
-
-
-def test_the_interactive_preset_is_the_fields() -> None:
-    p95, p99 = PresetObjective(name="web", preset="interactive").expand()
-    assert isinstance(p95, LatencyObjective)
-    assert isinstance(p99, LatencyObjective)
-    assert (p95.objective_ratio, p95.threshold_seconds) == (0.95, 0.1)
-    assert (p99.objective_ratio, p99.threshold_seconds) == (0.99, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -370,3 +365,16 @@ def test_what_does_not_fit_is_said(slo, message) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(f"slos: [{slo}]".encode(), "f.yaml", {})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("collectors", "has"),
+    [
+        ("", "no limits"),
+        ("collectors: [{kind: traces, limits: {b: {total_seconds: 1}}}]\n", "b"),
+    ],
+)
+def test_goodput_under_limits_that_are_not_there_is_refused(collectors, has) -> None:
+    slo = "slos: [{name: s, kind: goodput, limits: a, objective_ratio: 0.9}]"
+    with pytest.raises(ConfigError, match=f"the limits 'a'; .* traces has {has}"):
+        parse((collectors + slo).encode(), "f.yaml", {})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
 
 import numpy as np
 import pytest
 from chart_scene import Scene, score, signal
+from descriptor_limits import no_descriptors_left
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
@@ -16,6 +15,38 @@ from exporter import catalogue
 from exporter.features.spc.spc_settings import SpcSettings
 from exporter.histograms.histogram import Histogram
 from exporter.samples import HistogramSample, Sample
+
+
+def shewhart(metric, mean, sigma, **changes):
+    """A scene with one chart on a signal of model m with a known baseline."""
+    return Scene(
+        signal(
+            metric=metric,
+            labels={"model": "m"},
+            baseline={"mean": mean, "sigma": sigma},
+            charts=[{"kind": "shewhart"}],
+            **changes,
+        )
+    )
+
+
+def requests(success, failure):
+    return [
+        Sample(catalogue.REQUESTS, number, ("m", "1", outcome))
+        for outcome, number in (("success", success), ("failure", failure))
+    ]
+
+
+def learnt_and_alarmed(path) -> bytes:
+    """Save a baseline of 25 samples and an alarm to `path`; return the file's content."""
+    scene = Scene(LEARNT, state_file=path)
+    for value in [0.97] * 25 + [0.8] * 5:
+        scene.look(score(value))
+    scene.collector.close()
+    return path.read_bytes()
+
+
+LEARNT = signal(baseline=None, learn_samples=25, least_sigma=0.01)
 
 
 class TestReading:
@@ -44,51 +75,24 @@ class TestReading:
         assert scene.value("triton_spc_alarm", "cusum") == 0
 
     def test_a_counter_is_its_rate_over_all_that_fits(self) -> None:
-        scene = Scene(
-            signal(
-                metric="triton_requests_total",
-                labels={"model": "m"},
-                baseline={"mean": 10, "sigma": 1},
-                charts=[{"kind": "shewhart"}],
-            )
-        )
+        scene = shewhart("triton_requests_total", 10, 1)
         for total in (0, 25, 50, 20):
-            scene.look(
-                Sample(catalogue.REQUESTS, total, ("m", "1", "success")),
-                Sample(catalogue.REQUESTS, total, ("m", "1", "failure")),
-            )
+            scene.look(*requests(total, total))
         # Two rates of 10 a second; the fall is a restart and no rate.
         assert scene.value("triton_spc_samples_total") == 2
         assert scene.value("triton_spc_statistic") == pytest.approx(0)
 
     def test_a_part_is_the_share_of_what_came_since(self) -> None:
-        scene = Scene(
-            signal(
-                metric="triton_requests_total",
-                labels={"model": "m"},
-                part={"outcome": "failure"},
-                baseline={"mean": 0.1, "sigma": 0.05},
-                charts=[{"kind": "shewhart"}],
-            )
-        )
+        part = {"outcome": "failure"}
+        scene = shewhart("triton_requests_total", 0.1, 0.05, part=part)
         for good, bad in ((0, 0), (80, 20), (80, 20)):
-            scene.look(
-                Sample(catalogue.REQUESTS, good, ("m", "1", "success")),
-                Sample(catalogue.REQUESTS, bad, ("m", "1", "failure")),
-            )
+            scene.look(*requests(good, bad))
         # A look at which nothing came says nothing.
         assert scene.value("triton_spc_samples_total") == 1
         assert scene.value("triton_spc_statistic") == pytest.approx(2)
 
     def test_a_histogram_is_the_mean_of_what_came_since(self) -> None:
-        scene = Scene(
-            signal(
-                metric="triton_request_duration_seconds",
-                labels={"model": "m"},
-                baseline={"mean": 0.01, "sigma": 0.01},
-                charts=[{"kind": "shewhart"}],
-            )
-        )
+        scene = shewhart("triton_request_duration_seconds", 0.01, 0.01)
         histogram = Histogram()
         for values in ([5.0], [0.02, 0.04]):
             for value in values:
@@ -211,26 +215,11 @@ class TestAcknowledging:
         assert Scene(signal()).post(body).status == status
 
 
-@contextlib.contextmanager
-def no_descriptors_left():
-    """Nothing can be opened: EMFILE."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 class TestState:
     def test_a_restart_goes_on_where_it_was(self, tmp_path) -> None:
         path = tmp_path / "state" / "spc.json"
-        learnt = signal(baseline=None, learn_samples=25, least_sigma=0.01)
-        first = Scene(learnt, state_file=path)
-        for value in [0.97] * 25 + [0.8] * 5:
-            first.look(score(value))
-        first.collector.close()
-        second = Scene(learnt, state_file=path)
+        learnt_and_alarmed(path)
+        second = Scene(LEARNT, state_file=path)
         second.look()
         assert second.value("triton_spc_learning") == 0
         assert second.value("triton_spc_alarm", "cusum") == 1
@@ -249,13 +238,8 @@ class TestState:
         self, tmp_path
     ) -> None:
         path = tmp_path / "spc.json"
-        learnt = signal(baseline=None, learn_samples=25, least_sigma=0.01)
-        first = Scene(learnt, state_file=path)
-        for value in [0.97] * 25 + [0.8] * 5:
-            first.look(score(value))
-        first.collector.close()
-        kept = path.read_bytes()
-        second = Scene(learnt, state_file=path)
+        kept = learnt_and_alarmed(path)
+        second = Scene(LEARNT, state_file=path)
         with no_descriptors_left():
             for _ in range(3):
                 second.look()

@@ -39,6 +39,13 @@ class Looked:
         sample = found.get(("triton_requests_total", (model, "1", outcome)))
         return None if sample is None else sample.value
 
+    def in_vain(self, fake):
+        """Read while the server does not answer."""
+        fake.on("statistics").reply(UNAVAILABLE)
+        with pytest.raises(errors.UnavailableError):
+            self()
+        fake.behave()
+
     def probe(self, fake, model="m"):
         with self.own.request([((model, "1"), 1)]):
             fake.served(model, 1)
@@ -186,10 +193,7 @@ def test_a_metrics_page_of_garbage_costs_no_count(looked, fake):
 
 def test_statistics_that_cannot_be_had_are_a_failure_of_the_run(looked, fake):
     looked()
-    fake.on("statistics").reply(UNAVAILABLE)
-    with pytest.raises(errors.UnavailableError):
-        looked()
-    fake.behave()
+    looked.in_vain(fake)
     fake.served("m", 2)
     assert looked() == 2
 
@@ -201,10 +205,7 @@ def test_what_ours_a_server_that_is_gone_had_counted_is_not_taken_from_its_succe
     looked()
     for _ in range(3):
         looked.probe(fake)
-    fake.on("statistics").reply(UNAVAILABLE)
-    with pytest.raises(errors.UnavailableError):
-        looked()
-    fake.behave()
+    looked.in_vain(fake)
     fake.reset_counters()
     fake.served("m", 5)
     looked.probe(fake)
@@ -217,10 +218,7 @@ def test_a_server_that_was_only_out_of_reach_goes_on_where_it_was(looked, fake):
     looked()
     for _ in range(3):
         looked.probe(fake)
-    fake.on("statistics").reply(UNAVAILABLE)
-    with pytest.raises(errors.UnavailableError):
-        looked()
-    fake.behave()
+    looked.in_vain(fake)
     looked.probe(fake)
     fake.served("m", 5)
     assert looked() == 5
