@@ -68,23 +68,16 @@ def test_a_page_that_counts_the_same_never_disagrees(rises):
         count = high
 
 
-def test_a_page_that_stands_still_while_requests_are_served_disagrees():
-    look = Looks()
-    assert look(0, 0) == [0]
-    assert look(10, 0) == [1]
-    assert look(1000, 0) == [1]
-
-
-def test_a_page_that_counts_half_is_half_apart():
-    look = Looks()
-    look(0, 0)
-    assert look(100, 50) == [0.5]
-
-
-def test_a_page_that_runs_ahead_disagrees():
-    look = Looks()
-    look(0, 0)
-    assert look(10, 15) == [0.5]
+def test_a_page_that_is_constant_counts_half_or_runs_ahead_disagrees():
+    for count, page, disagreement in (
+        (10, 0, 1),
+        (1000, 0, 1),
+        (100, 50, 0.5),
+        (10, 15, 0.5),
+    ):
+        look = Looks()
+        assert look(0, 0) == [0]
+        assert look(count, page) == [disagreement]
 
 
 def test_a_difference_from_before_is_none():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from simulated_triton import KEY, PHASE_NS, REQUEST_NS, Client, Own, Triton
+from simulated_triton import KEY, REQUEST_NS, Client, Own, Triton
 
 from exporter.access.own_traffic import Booking, OwnCounts
 from exporter.features.statistics.own_share import UNRESOLVED_READS, OwnShare
@@ -139,24 +139,6 @@ def test_any_number_that_falls_is_a_reset(lower):
     assert production.resets == 0
     production.advance(before, ModelStatistics(*KEY, **values | lower), OwnCounts())
     assert production.resets == 1
-
-
-def test_the_first_look_at_a_model_is_no_reset():
-    production = Production(OwnCounts())
-    production.advance(None, Triton(success=3).statistics(), OwnCounts())
-    assert production.resets == 0
-    assert production.totals.success == 3
-
-
-def test_own_time_is_taken_out_at_the_mean_of_the_look():
-    after = Triton()
-    after.book(Own(0, 0, 0))
-    for _ in range(3):
-        after.book(Client(0))
-    production = Production(OwnCounts())
-    production.advance(None, after.statistics(), done(1, 1))
-    assert production.totals.request_ns == 3 * REQUEST_NS
-    assert production.totals.busy_ns == 3 * len(PHASES) * PHASE_NS
 
 
 def test_four_counters_are_cross_checked():
