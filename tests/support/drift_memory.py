@@ -87,7 +87,7 @@ def live(profile: bytes, data: np.ndarray, windows: int) -> Watch:
     watch = Watch(Profile.from_bytes(profile), SETTINGS, clock=clock)
     for _ in range(windows):
         for start in range(0, ROWS, 64):
-            watch.put({"x": copied(data[start : start + 64])})
+            watch.add({"x": copied(data[start : start + 64])})
         clock.now += 2.0
         watch.step()
         watch.state()

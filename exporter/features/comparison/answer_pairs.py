@@ -94,7 +94,7 @@ class Pairs:
         with self._lock:
             return {outcome: self._outcomes[outcome] for outcome in PAIR_OUTCOMES}
 
-    def missing(self) -> None:
+    def add_missing(self) -> None:
         """The challenger was still busy with an earlier request."""
         with self._lock:
             self._outcomes["challenger_missing"] += 1

@@ -63,7 +63,7 @@ class MirroredInputs:
         self._held: deque[tuple[int, Mapping[str, Array]]] = deque()
         self._bytes = 0
 
-    def take(self, requests: Sequence[Mirrored]) -> None:
+    def add(self, requests: Sequence[Mirrored]) -> None:
         """Keep mirrored requests; drop the oldest if there are too many."""
         with self._lock:
             for request in requests:

@@ -36,11 +36,11 @@ class Side:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class Asker:
-    """A thread that asks one request at a time; busy, it takes none."""
+class RequestThread:
+    """A thread that sends one request at a time; while busy, it accepts none."""
 
-    def __init__(self, name: str, ask: Callable[[Side, Input], Answered]) -> None:
-        self._ask = ask
+    def __init__(self, name: str, send: Callable[[Side, Input], Answered]) -> None:
+        self._send = send
         self._wake = threading.Condition()
         self._job: tuple[Side, Input] | None = None
         self._busy = False
@@ -81,7 +81,7 @@ class Asker:
                 side, asked = self._job
                 self._job = None
             try:
-                side.answered = self._ask(side, asked)
+                side.answered = self._send(side, asked)
             except Exception as error:  # noqa: BLE001 - reported with the comparison
                 side.answered = Answered(None, f"{type(error).__name__}: {error}")
             with self._wake:
@@ -93,33 +93,27 @@ class Asker:
         return time.monotonic() - self._began if self._busy else 0.0
 
 
-class Question:
-    """Sends the requests of a comparison, and counts them as our own."""
-
-    def __init__(self, access: Access, timeout_seconds: float) -> None:
-        self._access = access
-        self._timeout_seconds = timeout_seconds
-
-    def __call__(self, side: Side, asked: Input) -> Answered:
-        """Send it and wait; a failure is an answer too."""
-        spec = side.spec
-        request_id = self._access.own.new_request_id("shadow")
-        request = own_request(spec, request_id, asked.arrays)
-        try:
-            with own_inference(self._access, spec, request) as own:
-                reply = self._access.grpc.infer(
-                    request, timeout_seconds=self._timeout_seconds + _LINGER_SECONDS
-                )
-                own.reply = reply
-        except errors.TritonError as error:
-            return Answered(None, f"{spec.name} {spec.version}: {error}")
-        if reply.duration_seconds > self._timeout_seconds:
-            return Answered(
-                None,
-                f"{spec.name} {spec.version}: the answer took "
-                f"{reply.duration_seconds:.3f} s; allowed are {self._timeout_seconds:g} s",
+def infer(
+    access: Access, timeout_seconds: float, side: Side, inputs: Input
+) -> Answered:
+    """Send one side's request as our own, and wait; a failure is an answer, too."""
+    spec = side.spec
+    request = own_request(spec, access.own.new_request_id("shadow"), inputs.arrays)
+    try:
+        with own_inference(access, spec, request) as own:
+            reply = access.grpc.infer(
+                request, timeout_seconds=timeout_seconds + _LINGER_SECONDS
             )
-        return Answered(reply)
+            own.reply = reply
+    except errors.TritonError as error:
+        return Answered(None, f"{spec.name} {spec.version}: {error}")
+    if reply.duration_seconds > timeout_seconds:
+        return Answered(
+            None,
+            f"{spec.name} {spec.version}: the answer took "
+            f"{reply.duration_seconds:.3f} s; allowed are {timeout_seconds:g} s",
+        )
+    return Answered(reply)
 
 
 def difference(champion: ModelSpec, challenger: ModelSpec) -> str:

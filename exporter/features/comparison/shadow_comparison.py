@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import threading
@@ -22,10 +23,10 @@ from exporter.features.comparison.comparison_inputs import (
 )
 from exporter.features.comparison.comparison_settings import reference
 from exporter.features.comparison.paired_requests import (
-    Asker,
-    Question,
+    RequestThread,
     Side,
     difference,
+    infer,
 )
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ class Shadow:
     def __init__(self, settings: ComparisonSettings, access: Access) -> None:
         self.settings = settings
         self._access = access
-        self._question = Question(access, settings.timeout_seconds)
-        self._champion = Asker(f"champion-{settings.name}", self._question)
-        self._challenger = Asker(f"challenger-{settings.name}", self._question)
+        send = functools.partial(infer, access, settings.timeout_seconds)
+        self._champion = RequestThread(f"champion-{settings.name}", send)
+        self._challenger = RequestThread(f"challenger-{settings.name}", send)
         self._rng = random.Random(settings.seed)  # noqa: S311 - an order, no secret
         self._mirrored = MirroredInputs()
         self.golden: GoldenInputs | None = None
@@ -81,7 +82,7 @@ class Shadow:
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._open: deque[tuple[Side, Side, Input]] = deque()
         self._ending = threading.Event()
-        self._subscription = access.mirror.subscribe(self._mirrors, self._mirrored.take)
+        self._subscription = access.mirror.subscribe(self._mirrors, self._mirrored.add)
         self._thread = threading.Thread(
             target=self._run, name=f"shadow-{settings.name}", daemon=True
         )
@@ -211,21 +212,21 @@ class Shadow:
         rows = _rows(specs[0], asked)
         # The rows are known only now; what they cost more is paid all the same.
         self.budget.spend(now, rows)
-        self._ask(specs, asked)
+        self._send(specs, asked)
         return 0.0
 
-    def _ask(self, specs: tuple[ModelSpec, ModelSpec], asked: Input) -> None:
+    def _send(self, specs: tuple[ModelSpec, ModelSpec], asked: Input) -> None:
         champion, challenger = Side(specs[0]), Side(specs[1])
         order = [(self._champion, champion), (self._challenger, challenger)]
         self._rng.shuffle(order)
-        taken = set()
-        for asker, side in order:
-            if asker.offer(side, asked):
-                taken.add(id(side))
+        accepted = set()
+        for thread, side in order:
+            if thread.offer(side, asked):
+                accepted.add(id(side))
                 side.done.wait(self._patience_seconds())
-        if id(challenger) not in taken:
-            self.pairs.missing()
-        elif id(champion) in taken:
+        if id(challenger) not in accepted:
+            self.pairs.add_missing()
+        elif id(champion) in accepted:
             self._open.append((champion, challenger, asked))
         self._gather()
 

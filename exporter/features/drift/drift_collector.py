@@ -146,7 +146,7 @@ class DriftCollector:
                 inputs = subject.settings.side == "inputs"
                 tensors = request.inputs if inputs else request.outputs
                 if tensors:
-                    subject.take(tensors)
+                    subject.add(tensors)
 
     def _accuracies(self) -> dict[str, float]:
         """The estimated accuracy of each model, the worst of its versions."""

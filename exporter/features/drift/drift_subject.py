@@ -50,7 +50,7 @@ _SAVING_SHARE: Final = 0.05
 
 
 class Learner:
-    """Makes a reference of live traffic. `put` is thread-safe."""
+    """Makes a reference of live traffic. `add` is thread-safe."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Learner:
         self._columns = {tensor.name for tensor in schema.tensors}
         self._began = clock()
 
-    def put(self, request: Tensors) -> None:
+    def add(self, request: Tensors) -> None:
         """Learn from one request, if it is as declared."""
         # What does not fit is not learnt; the window counts it as a violation.
         lengths = {t.shape[:1] for name, t in request.items() if name in self._columns}
@@ -132,11 +132,11 @@ class Subject:
         """Return whether requests are watched."""
         return self._rows is not None
 
-    def take(self, request: Tensors) -> None:
-        """One request's tensors of this side; called in the taps' threads."""
+    def add(self, request: Tensors) -> None:
+        """Count one request's tensors of this side; called in the taps' threads."""
         rows, reader = self._rows, self.watch or self.learner
         if rows is not None and reader is not None:
-            reader.put(rows.of(request))
+            reader.add(rows.of(request))
 
     def consider(self, spec: ModelSpec, taken: set[str]) -> None:
         """Check the model and the reference's file again.

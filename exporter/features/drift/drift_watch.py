@@ -89,7 +89,7 @@ class _Restored:
 
 
 class Watch:
-    """Counts rows into the open window and judges windows. `put` is thread-safe."""
+    """Counts rows into the open window and judges windows. `add` is thread-safe."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Watch:
         self._opened_at = wall_clock()
         self._times: deque[float] = deque(maxlen=_MOST_TIMES)
 
-    def put(self, request: Tensors) -> None:
+    def add(self, request: Tensors) -> None:
         """Count one request's rows."""
         with self._lock:
             if self._window.update(request) or not request:

@@ -23,20 +23,6 @@ _MOST_REQUESTS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
-    """Shares of all requests and busy seconds of a model, including our own.
-
-    An idle model also gets requests: up to `idle_requests_per_second`, which may keep
-    it busy for `idle_busy_ratio` of the time.
-    """
-
-    request_share: float
-    busy_share: float
-    idle_requests_per_second: float
-    idle_busy_ratio: float
-
-
-@dataclass(frozen=True, slots=True)
 class Spent:
     """Use of the budget within the window."""
 
@@ -47,10 +33,14 @@ class Spent:
 
 
 class Budget:
-    """The requests that one model version may still get. Not thread-safe."""
+    """The requests that one model version may still get. Not thread-safe.
 
-    def __init__(self, allowance: Allowance) -> None:
-        self._allowance = allowance
+    An idle model also gets requests: up to `idle_requests_per_second`, which may keep
+    it busy for `idle_busy_ratio` of the time.
+    """
+
+    def __init__(self, settings: GoldenSettings) -> None:
+        self._settings = settings
         self._own: deque[tuple[float, int, float]] = deque(maxlen=_MOST_REQUESTS)
         self._readings: deque[tuple[float, float, float]] = deque(maxlen=_MOST_READINGS)
 
@@ -69,7 +59,7 @@ class Budget:
         """Return whether one more request of the same cost stays within it."""
         spent = self.spent(now)
         each = spent.busy_seconds / spent.requests if spent.requests else 0.0
-        may = self._allowance
+        may = self._settings
         most_requests = max(
             may.idle_requests_per_second * WINDOW_SECONDS,
             _beside(may.request_share) * spent.production_requests,

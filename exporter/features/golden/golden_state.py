@@ -11,7 +11,6 @@ from exporter import catalogue
 from exporter.access.calibration_board import Calibrated
 from exporter.features.golden.golden_budget import (
     WINDOW_SECONDS,
-    Allowance,
     Budget,
     loss_chart,
 )
@@ -70,14 +69,7 @@ class ModelState:
             ignored_input=settings.ignored_input,
             rng=rng,
         )
-        self._budget = Budget(
-            Allowance(
-                settings.request_share,
-                settings.busy_share,
-                settings.idle_requests_per_second,
-                settings.idle_busy_ratio,
-            )
-        )
+        self._budget = Budget(settings)
         self._prepared = prepare(golden, spec, settings.ignored_input)
         self._scoring = Scoring(self._prepared, settings.data, spec)
         self._left: deque[Ints] = deque()

@@ -108,7 +108,9 @@ class OutputsCollector:
         self._access = access
         self._lock = threading.Lock()
         self._windows: dict[ModelKey, _Window] = {}
-        self._subscription = access.mirror.subscribe(self._is_evaluated, self._receive)
+        self._subscription = access.mirror.subscribe(
+            settings.models.matches, self._receive
+        )
 
     def collect(self) -> Sequence[AnySample]:
         """Return the samples of all windows."""
@@ -129,9 +131,6 @@ class OutputsCollector:
     def close(self) -> None:
         """Unsubscribe from mirrored requests."""
         self._subscription.close()
-
-    def _is_evaluated(self, model: str) -> bool:
-        return self._settings.models.matches(model)
 
     def _receive(self, requests: Sequence[Mirrored]) -> None:
         for request in requests:

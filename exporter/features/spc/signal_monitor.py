@@ -101,11 +101,6 @@ class Signal:
         """Return whether the baseline is still being learnt."""
         return self.baseline is None
 
-    @property
-    def alarmed(self) -> bool:
-        """Return whether any chart is in alarm."""
-        return any(watch.alarm for watch in self._watches)
-
     def add(self, value: float) -> bool:
         """Add one sample; return whether a new alarm began. NaN and huge ones are ignored."""
         if not _usable(value):

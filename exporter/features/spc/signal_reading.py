@@ -68,14 +68,11 @@ class Reader:
         if before is None or totals.at <= before.at or totals.whole < before.whole:
             return None
         rise = totals.whole - before.whole
-        is_rate = not self._settings.part and not self._is_histogram()
-        if is_rate:
+        is_counter = self._settings.metric.endswith("_total")
+        if is_counter and not self._settings.part:
             return rise / (totals.at - before.at)
         # The share or the mean of the increase; unknown without one.
         return (totals.part - before.part) / rise if rise else None
-
-    def _is_histogram(self) -> bool:
-        return not self._settings.metric.endswith("_total")
 
 
 def _has(sample: AnySample, labels: Mapping[str, str]) -> bool:

@@ -43,7 +43,7 @@ def golden(tmp_path):
 def test_the_latest_mirrored_request_is_given_out_once():
     source = MirroredInputs()
     assert source.next(SPEC) is None
-    source.take([mirrored(1), mirrored(2)])
+    source.add([mirrored(1), mirrored(2)])
     given = source.next(SPEC)
     assert given.arrays["x"].tolist() == [[2.0, 2.0]]
     # What the model does not take is not sent.
@@ -54,21 +54,21 @@ def test_the_latest_mirrored_request_is_given_out_once():
 
 def test_our_own_requests_and_answers_alone_are_no_inputs():
     source = MirroredInputs()
-    source.take([mirrored(1, "tritonwatch-probe-1"), Mirrored("http", "m", "", "r")])
+    source.add([mirrored(1, "tritonwatch-probe-1"), Mirrored("http", "m", "", "r")])
     assert source.next(SPEC) is None
 
 
 def test_what_waits_is_bounded_by_bytes_and_by_number():
     source = MirroredInputs()
-    source.take([mirrored(n, size=1 << 20) for n in range(20)])
+    source.add([mirrored(n, size=1 << 20) for n in range(20)])
     held = 0
     while source.next(SPEC) is not None:
         held += 1
     assert held * 8 << 20 <= MAX_HELD_BYTES
     assert held > 0
-    source.take([mirrored(0, size=MAX_HELD_BYTES)])
+    source.add([mirrored(0, size=MAX_HELD_BYTES)])
     assert source.next(SPEC) is None
-    source.take([mirrored(n) for n in range(1000)])
+    source.add([mirrored(n) for n in range(1000)])
     assert len(source._held) == 256
 
 
@@ -113,6 +113,6 @@ def test_the_first_source_that_has_something_is_taken():
     both = FirstInputs((tap, SyntheticInputs({}, 0)))
     assert set(both.next(SPEC).arrays) == {"x", "word"}
     assert both.name == "synthetic"
-    tap.take([mirrored(7)])
+    tap.add([mirrored(7)])
     assert both.next(SPEC).arrays["x"][0, 0] == 7
     assert both.name == "mirror"

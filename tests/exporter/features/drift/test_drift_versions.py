@@ -50,7 +50,7 @@ def test_the_next_verdict_is_the_one_the_earlier_program_gave(saved_again):
         made, clock = watch()
         made.restore(state)
     clock.now += 10
-    made.put(rows(60, 200, 1.0))
+    made.add(rows(60, 200, 1.0))
     assert made.step()
     wanted = json.loads((OLD / "expected.json").read_text("utf-8"))
     verdict, total = made.result.verdict, made.result.total

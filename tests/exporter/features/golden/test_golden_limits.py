@@ -10,17 +10,12 @@ import structlog
 
 from exporter.features.golden.golden_budget import (
     WINDOW_SECONDS,
-    Allowance,
     Budget,
     LossChart,
 )
+from exporter.features.golden.golden_settings import GoldenData, GoldenSettings
 
-SHARES = Allowance(
-    request_share=0.05,
-    busy_share=0.05,
-    idle_requests_per_second=0.5,
-    idle_busy_ratio=0.02,
-)
+SHARES = GoldenSettings(data=GoldenData(file="set.npz"))
 
 
 def asked(budget, *, seconds, per_second=0.0, busy=0.0, cost=0.001, tries=20.0):
