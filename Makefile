@@ -103,11 +103,12 @@ fmt: env  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: env  ## METRICS.md, CONFIG.md, the config schema and the dashboards
+generate: env  ## METRICS.md, CONFIG.md, the config schema, the list of modules and the dashboards
 	$(BIN)/tritonwatch metrics --markdown > METRICS.md
 	$(BIN)/tritonwatch schema --markdown > CONFIG.md
 	$(BIN)/tritonwatch schema > exporter/config.schema.json
 	$(BIN)/python -m grafana.build
+	$(BIN)/python .ci/modules.py > docs/design/modules.md
 	for kind in run capacity comparison efficiency pair; do \
 	  $(BIN)/tritonwatch load report --schema $$kind > loadtests/report/$$kind.schema.json; done
 

@@ -8,16 +8,21 @@ TritonwatchError
 ├── MirrorBodyError        what was sent as an inference is none
 │   └── MirrorUnsupportedError  it may be one, of a kind that is not read
 ├── PartialResultError     a collector could read only a part
+├── SourceError            a source of samples, such as a file, cannot be read
+│   └── TritonError          a request to Triton has no usable answer
+│       ├── UnavailableError     no connection, or the server says so
+│       │   └── UnreachableError   no connection: the request was never sent
+│       ├── BusyError            the server answered: too many requests now
+│       ├── DeadlineError        no answer in time
+│       ├── ModelError           the server answered: this request failed
+│       ├── InvalidRequestError  the server answered: this request is wrong
+│       │   └── UnsupportedError   it has no such call
+│       └── ProtocolError        the answer is not what the protocol allows
 ├── TraceBodyError         what was sent as traces is none
-└── TritonError            talking to a Triton server
-    ├── UnavailableError     no connection, or the server says so
-    │   └── UnreachableError   no connection: the request was never sent
-    ├── BusyError            the server answered: too many requests now
-    ├── DeadlineError        no answer in time
-    ├── ModelError           the server answered: this request failed
-    ├── InvalidRequestError  the server answered: this request is wrong
-    │   └── UnsupportedError   it has no such call
-    └── ProtocolError        the answer is not what the protocol allows
+└── UnusableFileError      a file is not a regular one, or too large
+
+A collector raises SourceError or one of its subclasses where its source fails: the failure
+is counted and logged once. Any other exception is a defect of the collector.
 """
 
 from __future__ import annotations
@@ -105,20 +110,24 @@ class MirrorUnsupportedError(MirrorBodyError):
 class PartialResultError(TritonwatchError):
     """A collector could read only a part; `samples` has the values it could read."""
 
-    def __init__(self, samples: Sequence[AnySample], cause: TritonError) -> None:
+    def __init__(self, samples: Sequence[AnySample], cause: SourceError) -> None:
         self.samples = samples
         super().__init__(f"{type(cause).__name__}: {cause}")
 
 
-class TritonError(TritonwatchError):
-    """A request to Triton did not give an answer that can be used.
+class SourceError(TritonwatchError):
+    """A source of samples cannot be read now.
 
-    The message may hold what the server said, so no more than its beginning is kept.
+    The message may contain a server's text, so it is cut to 1,000 characters.
     """
 
     def __init__(self, message: str) -> None:
         most = _MOST_CHARACTERS
         super().__init__(message if len(message) <= most else f"{message[: most - 1]}…")
+
+
+class TritonError(SourceError):
+    """A request to Triton has no usable answer."""
 
 
 class UnavailableError(TritonError):

@@ -176,9 +176,12 @@ def _boards() -> list[Any]:
         ),
         series(
             "GPU throttling",
-            "Seconds per second for which clocks were throttled, by reason.",
+            "Share of time in which clocks were throttled, by reason. An idle board is not shown.",
             "percentunit",
-            rate("triton_gpu_throttle_seconds_total<s>", "instance, gpu, reason"),
+            rate(
+                'triton_gpu_throttle_seconds_total<s,reason!="low_utilization">',
+                "instance, gpu, reason",
+            ),
             span=8,
             alerts=["TritonGpuThrottling"],
         ),

@@ -57,8 +57,8 @@ GPU_THROTTLE: Final = MetricSpec(
     "Time the clocks were throttled since this process first read the board, by"
     " reason. power, thermal, sync_boost, board_limit, low_utilization and"
     " reliability are counted by the driver; sw_power_cap, hw_slowdown, sw_thermal,"
-    " hw_thermal and hw_power_brake are sampled once per interval. Reasons overlap:"
-    " do not add them up.",
+    " hw_thermal and hw_power_brake are sampled once per interval. low_utilization"
+    " increases on an idle board and is no fault. Reasons overlap: do not add them up.",
     (*_GPU, "reason"),
 )
 GPU_ECC: Final = MetricSpec(

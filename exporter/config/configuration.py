@@ -285,6 +285,7 @@ class Config(Settings):
             *((f"slos.{objective.name}", objective) for objective in self.slos),
             *((f"drift.{place}", entry) for place, entry in enumerate(self.drift)),
             ("cost", self.cost),
+            *([("power", self.power)] if self.power else []),
         ]
         for place, settings in named:
             yield from below(place, settings.model_mentions())

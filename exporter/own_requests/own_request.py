@@ -1,6 +1,6 @@
 """Builds every request of our own and checks its content.
 
-What a request may contain and why is in ARCHITECTURE.md, "What a probe may contain".
+What a request may contain, and why, is in docs/design/probe-contents.md.
 """
 
 from __future__ import annotations

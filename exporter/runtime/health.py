@@ -272,7 +272,7 @@ class CollectorRunner:
         duration = self._clock() - started
         try:
             kept, dropped, partial = run.result()
-        except errors.TritonError as error:
+        except errors.SourceError as error:
             late = isinstance(error, errors.DeadlineError)
             if not (late and self._keep_held_up(started)):
                 self.meter.failed(duration, f"{type(error).__name__}: {error}")

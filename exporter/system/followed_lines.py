@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from exporter.errors import UnavailableError
+from exporter.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,7 +77,7 @@ class LineFollower:
             most_bytes: about how much to read.
 
         Raises:
-            UnavailableError: no such file, or it cannot be read.
+            SourceError: no such file, or it cannot be read.
         """
         self._open_latest()
         left = most_bytes
@@ -106,15 +106,13 @@ class LineFollower:
                 return
             # A pipe or a device would never end, and might block.
             if not stat.S_ISREG(found.st_mode):
-                raise UnavailableError(f"{self.path} is not a file; want an access log")
+                raise SourceError(f"{self.path} is not a file; want an access log")
             mode = os.O_RDWR if self.owner else os.O_RDONLY
             handle = os.open(self.path, mode | os.O_NONBLOCK)
         except OSError as error:
             if self._current is not None:
                 return
-            raise UnavailableError(
-                f"{self.path} cannot be read: {error.strerror}"
-            ) from None
+            raise SourceError(f"{self.path} cannot be read: {error.strerror}") from None
         status = os.fstat(handle)
         opened = _Opened(handle, _identity(status), grew_at=self.clock())
         if first and status.st_size:
@@ -132,9 +130,7 @@ class LineFollower:
         try:
             chunk = os.pread(opened.handle, CHUNK_BYTES, opened.position)
         except OSError as error:
-            raise UnavailableError(
-                f"{self.path} cannot be read: {error.strerror}"
-            ) from None
+            raise SourceError(f"{self.path} cannot be read: {error.strerror}") from None
         if chunk:
             opened.position += len(chunk)
             opened.grew_at = self.clock()

@@ -230,7 +230,7 @@ class GrpcClient:
                 max(1, group.count) * max(1, len(group.gpus))
                 for group in config.instance_group
             ),
-            gpus=gpus_of(config.instance_group),
+            gpus=gpus_of(config),
             steps=tuple(
                 (s.model_name, "" if s.model_version < 0 else str(s.model_version))
                 for s in config.ensemble_scheduling.step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from exporter import errors
@@ -33,11 +34,17 @@ def tensor_spec(tensor: Any, optional: frozenset[str] | set[str]) -> TensorSpec:
     )
 
 
-def gpus_of(groups: Any) -> tuple[int, ...] | None:
-    """Return the CUDA numbers of the GPUs in a configuration's instance groups.
+def gpus_of(config: Any) -> tuple[int, ...] | None:
+    """Return the CUDA numbers of the GPUs that a model's configuration names.
 
-    None if there are no groups, or one leaves the placement to the backend.
+    None if the backend decides. TensorRT-LLM's backend places its engine by a parameter
+    of its own: its instance groups have KIND_CPU.
     """
+    if config.backend == "tensorrtllm":
+        numbers = config.parameters["gpu_device_ids"].string_value.split(",")
+        named = {int(n) for n in numbers if re.fullmatch(r" *[0-9]{1,4} *", n)}
+        return tuple(sorted(named)) or None
+    groups = config.instance_group
     kinds = {group.Kind.Name(group.kind) for group in groups}
     if not kinds or kinds - {"KIND_GPU", "KIND_CPU"}:
         return None

@@ -61,6 +61,8 @@ BACKEND: Final = (
     BackendSeries("vllm:num_requests_running", "running"),
     BackendSeries("vllm:num_requests_waiting", "waiting"),
     BackendSeries("vllm:kv_cache_usage_perc", "kv_cache"),
+    # Before vLLM 0.9.
+    BackendSeries("vllm:gpu_cache_usage_perc", "kv_cache"),
     BackendSeries("vllm:num_preemptions_total", "preemptions"),
     BackendSeries("vllm:prefix_cache_queries_total", "prefix_queries"),
     BackendSeries("vllm:prefix_cache_hits_total", "prefix_hits"),

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -247,6 +248,25 @@ def test_every_place_where_to_look_is_there() -> None:
             assert re.search(rf"\b(?:def|class) {last}\b", file.read_text()), (
                 f"{path}: {name}"
             )
+
+
+def test_the_list_of_modules_is_fresh() -> None:
+    made = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "modules.py"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    written = (ROOT / "docs" / "design" / "modules.md").read_text("utf-8")
+    assert written == made, "docs/design/modules.md is stale: run make generate"
+
+
+def test_every_folder_of_the_sidecar_is_in_the_table_of_the_house() -> None:
+    page = documents.text_of("ARCHITECTURE.md")
+    table = page.partition("\n## The house\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"[`/](\w+)/`", table))
+    folders = {init.parent.name for init in ROOT.glob("exporter/*/__init__.py")}
+    assert folders <= named
 
 
 def written_by_a_quick_start(page: str) -> set[str]:

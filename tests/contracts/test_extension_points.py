@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -32,20 +34,56 @@ from exporter.access.probe_base import ProbeSettings
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.probe_outcomes import OUTCOMES
 from exporter.config.collector_union import AnyCollector
+from exporter.config.configuration import load
 from exporter.config.probe_union import AnyProbe
-from exporter.errors import PartialResultError, TritonError
+from exporter.errors import PartialResultError, SourceError
 from exporter.features.energy.sources import AnySource
+from exporter.features.slo.objectives import AnyObjective
 from exporter.own_requests.payload import make_payload
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from loadtests.profiles import AnyProfile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from exporter.access.collector_base import Access
 
 TESTS = Path(__file__).parents[1]
 COLLECTORS = get_args(get_args(AnyCollector)[0])
 PROBES = get_args(get_args(AnyProbe)[0])
+SOURCES = get_args(get_args(AnySource)[0])
+OBJECTIVES = get_args(get_args(AnyObjective)[0])
+EXAMPLES = TESTS / "data" / "config" / "valid"
+
+
+def models_in(value) -> Iterator[BaseModel]:
+    if isinstance(value, BaseModel):
+        yield value
+        value = vars(value).values()
+    elif isinstance(value, dict):
+        value = value.values()
+    if not isinstance(value, str) and isinstance(value, Iterable):
+        for part in value:
+            yield from models_in(part)
+
+
+@functools.cache
+def examples() -> dict[type, BaseModel]:
+    """One instance of every kind of settings that the example files name."""
+    environment = {"SECRET": "s", "PORT": "8013"}
+    return {
+        type(model): model
+        for file in sorted(EXAMPLES.glob("*.yaml"))
+        for model in models_in(load(file, environment))
+        if "kind" in model.model_fields_set
+    }
+
+
+def required(settings) -> dict[str, object]:
+    """The values of settings without a default, from the example files."""
+    names = [n for n, field in settings.model_fields.items() if field.is_required()]
+    return {name: getattr(examples()[settings], name) for name in names}
 
 
 def kinds_in(packages, base) -> set[type]:
@@ -74,7 +112,7 @@ def kinds_in(packages, base) -> set[type]:
         (
             (exporter.features.energy.sources,),
             BaseModel,
-            get_args(get_args(AnySource)[0]),
+            SOURCES,
         ),
         ((loadtests.profiles,), BaseModel, get_args(get_args(AnyProfile)[0])),
     ],
@@ -82,6 +120,15 @@ def kinds_in(packages, base) -> set[type]:
 )
 def test_everything_with_a_kind_is_in_the_union(packages, base, members) -> None:
     assert kinds_in(packages, base) == set(members)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [*COLLECTORS, *PROBES, *SOURCES, *OBJECTIVES],
+    ids=lambda settings: settings.__name__,
+)
+def test_the_example_configurations_name_every_kind(settings) -> None:
+    assert settings in examples(), f"add an example to {EXAMPLES / 'everything.yaml'}"
 
 
 def access_to(server) -> Access:
@@ -105,7 +152,7 @@ LIES = [
 
 @pytest.mark.parametrize("settings", COLLECTORS, ids=lambda s: s.__name__)
 @pytest.mark.parametrize(("lie", "version"), LIES, ids=str)
-def test_a_collector_ends_with_samples_or_a_triton_error(
+def test_a_collector_ends_with_samples_or_a_source_error(
     settings, lie, version
 ) -> None:
     with FakeTriton([FakeModel("m")], version=version) as fake:
@@ -118,12 +165,12 @@ def test_a_collector_ends_with_samples_or_a_triton_error(
         elif lie is not None:
             fake.on("any").reply(lie)
         access = access_to(fake)
-        chosen = settings(deadline_seconds=4.0)
+        chosen = settings(**required(settings), deadline_seconds=4.0)
         collector = chosen.build(access)
         started = time.monotonic()
         try:
             samples = collector.collect()
-        except (TritonError, PartialResultError) as error:
+        except (SourceError, PartialResultError) as error:
             samples = getattr(error, "samples", ())
         took = time.monotonic() - started
         assert took <= patience(2 * chosen.deadline_seconds)
@@ -159,8 +206,8 @@ def test_a_probe_gives_a_verdict_with_its_reason(
             fake.kill_stub("m")
         elif lie is not None:
             fake.on("infer").reply(lie)
-        needed = {}
-        if "data" in settings.model_fields:
+        needed = required(settings)
+        if "data" in needed:
             inputs = make_payload(spec, {}, np.random.default_rng(0)).inputs
             np.savez(tmp_path / "set.npz", **inputs)
             needed["data"] = {"file": tmp_path / "set.npz"}

@@ -11,7 +11,7 @@ from pydantic import Field
 from exporter import catalogue
 from exporter.access.client_outcomes import ClientOutcomes
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.errors import PartialResultError, UnavailableError
+from exporter.errors import PartialResultError, SourceError
 from exporter.features.access_log.access_log_lines import logged_request
 from exporter.samples import Sample
 from exporter.system.followed_lines import MAX_LINE_BYTES, LineFollower
@@ -71,7 +71,7 @@ class AccessLogCollector:
         """Read what was appended.
 
         Raises:
-            UnavailableError: no log can be read.
+            SourceError: no log can be read.
             PartialResultError: some cannot.
         """
         seconds = self._settings.deadline_seconds * _SHARE_OF_DEADLINE
@@ -84,12 +84,12 @@ class AccessLogCollector:
             try:
                 for lines in follower.poll(until, most_bytes):
                     self._count(lines)
-            except UnavailableError as error:
+            except SourceError as error:
                 unreadable.append(str(error))
         samples = [*self._outcomes.samples(), *self._line_samples()]
         if not unreadable:
             return samples
-        cause = UnavailableError("; ".join(unreadable))
+        cause = SourceError("; ".join(unreadable))
         if len(unreadable) == len(self._followers):
             raise cause
         raise PartialResultError(samples, cause)

@@ -33,7 +33,9 @@ class Ledger:
     def __init__(self, settings: EnergySettings, access: Access) -> None:
         self._access = access
         self._books = Books(settings.window_seconds)
-        self._placements = PlacementReader(access.metrics, settings.timeout_seconds)
+        self._placements = PlacementReader(
+            access.metrics, settings.timeout_seconds, settings.model_gpus
+        )
         self._derived = Derived(
             settings.cost, settings.rate_window_seconds, access.clock
         )

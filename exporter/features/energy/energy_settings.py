@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -89,6 +89,15 @@ class PowerSettings(CollectorSettings):
     """Time over which energy and cost per inference are averaged."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)
     """Timeout of a request to Triton's metrics page."""
+    model_gpus: dict[str, tuple[Annotated[int, Field(ge=0, le=1023)], ...]] = Field(
+        default={}, max_length=10_000
+    )
+    """GPUs of models whose instance groups do not name them, such as Python models with
+    `KIND_CPU` that use a GPU: numbers as CUDA counts them, by model; `[]` for none."""
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The models whose GPUs are declared."""
+        return literal_mentions("model_gpus", self.model_gpus)
 
     @model_validator(mode="after")
     def _consistent(self) -> PowerSettings:

@@ -3,14 +3,15 @@
 The statistics API adds all instances of a model up. On Triton's metrics page, a model that
 was loaded while the server ran has a `gpu_uuid` for each of its boards, and its busy time
 is divided as its compute time on that page rose. A model that was loaded at the start has
-none, wherever it runs (server#7479): its instance groups say which boards it is on, and
-its busy time is divided equally among them.
+none, wherever it runs (server#7479): it is on the boards of its instance groups, and its
+busy time is divided equally among them. Boards declared in `power.model_gpus` replace both.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from exporter import errors
@@ -44,7 +45,7 @@ class Placement:
     compute: Mapping[ModelKey, Mapping[str, float]] = field(default_factory=dict)
     """Latest compute time by gpu_uuid; "" is the CPU, or a model loaded at the start."""
     configured: Mapping[ModelKey, frozenset[str]] = field(default_factory=dict)
-    """Boards of the model's instance groups; none for a model on the CPU."""
+    """Boards that the model is declared or configured for; none if it is on the CPU."""
 
     def share(self, key: ModelKey, device: Device) -> tuple[float, str]:
         """Part of the model's busy time on this device, 0 to 1, and its MIG instance."""
@@ -68,9 +69,15 @@ class Placement:
 class PlacementReader:
     """Reads the page once a window; values missing on it stay as last seen."""
 
-    def __init__(self, client: HttpClient | None, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        client: HttpClient | None,
+        timeout_seconds: float,
+        declared: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> None:
         self._client = client
         self._timeout_seconds = timeout_seconds
+        self._declared = declared
         self._before: dict[ModelKey, dict[str, float]] = {}
         self._compute: dict[ModelKey, Mapping[str, float]] = {}
         self._shown: set[str] = set()
@@ -88,14 +95,14 @@ class PlacementReader:
         return Placement(
             frozenset(board.key for board in boards),
             {uuid: board.key for board in boards for uuid in board.instances},
-            dict(self._compute),
+            {k: v for k, v in self._compute.items() if k[0] not in self._declared},
             dict(self._configured(boards, models)),
         )
 
     def _configured(
         self, boards: Sequence[Device], models: Mapping[ModelKey, ModelSpec]
     ) -> Iterable[tuple[ModelKey, frozenset[str]]]:
-        """Yield the boards of each model whose instance groups name boards that are known.
+        """Yield the boards of each model that is configured for boards that are known.
 
         CUDA numbers the boards that the server sees, NVML those of the machine, in the
         same order unless CUDA puts a faster board first.
@@ -105,8 +112,9 @@ class PlacementReader:
             seen = []
         ordered = sorted(seen, key=lambda board: int(board.index or 0))
         for key, spec in models.items():
-            if spec.gpus is not None and all(gpu < len(ordered) for gpu in spec.gpus):
-                yield key, frozenset(ordered[gpu].key for gpu in spec.gpus)
+            gpus = self._declared.get(spec.name, spec.gpus)
+            if gpus is not None and all(gpu < len(ordered) for gpu in gpus):
+                yield key, frozenset(ordered[gpu].key for gpu in gpus)
 
     def _page(self, client: HttpClient) -> dict[ModelKey, dict[str, float]]:
         page: dict[ModelKey, dict[str, float]] = defaultdict(dict)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field
 
 from exporter import catalogue
-from exporter.errors import UnavailableError
+from exporter.errors import SourceError
 from exporter.features.traces import trace_records
 from exporter.samples import Sample
 from exporter.settings import Settings
@@ -83,7 +83,7 @@ class TraceFileFollower:
         """Yield the content of new files, oldest first; stop at `until`, monotonic seconds.
 
         Raises:
-            UnavailableError: the folder cannot be listed.
+            SourceError: the folder cannot be listed.
         """
         listed = self._listed()
         present = {fingerprint for _, fingerprint in listed}
@@ -125,7 +125,7 @@ class TraceFileFollower:
                     if len(found) >= MAX_LISTED:
                         break
         except OSError as error:
-            raise UnavailableError(
+            raise SourceError(
                 f"the trace folder {folder} cannot be listed: {error.strerror}; "
                 "want the folder of Triton's --trace-config triton,file=…"
             ) from None

@@ -124,6 +124,7 @@ def test_every_setting_that_names_models_is_compared_with_the_server():
             }
         ],
         cost={"models": {"i": {"flops_per_inference": 1}}},
+        power={"model_gpus": {"j": [0]}},
     )
     places = {misfit.place for misfit in misfits(mentions, RESNET)}
     assert places == {
@@ -137,6 +138,7 @@ def test_every_setting_that_names_models_is_compared_with_the_server():
         "drift.0.models.g*",
         "slos.up.models.h",
         "cost.models.i",
+        "power.model_gpus.j",
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from clocks import Clock
 
-from exporter.errors import UnavailableError
+from exporter.errors import SourceError
 from exporter.system import followed_lines
 from exporter.system.followed_lines import LineFollower
 
@@ -63,7 +63,7 @@ def test_a_line_is_read_when_its_end_is_written(log, follower):
 
 
 def test_a_log_that_comes_later_is_read_from_its_beginning(log, follower):
-    with pytest.raises(UnavailableError, match="No such file"):
+    with pytest.raises(SourceError, match="No such file"):
         lines(follower)
     write(log, b"one\n")
     assert lines(follower) == [b"one"]
@@ -71,7 +71,7 @@ def test_a_log_that_comes_later_is_read_from_its_beginning(log, follower):
 
 def test_a_pipe_is_refused_at_once(log, follower):
     os.mkfifo(log)
-    with pytest.raises(UnavailableError, match="is not a file"):
+    with pytest.raises(SourceError, match="is not a file"):
         lines(follower)
 
 

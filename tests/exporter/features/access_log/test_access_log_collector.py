@@ -9,7 +9,7 @@ from accesses import access_to
 
 from exporter import catalogue
 from exporter.access.inventory import Inventory
-from exporter.errors import PartialResultError, UnavailableError
+from exporter.errors import PartialResultError, SourceError
 from exporter.features.access_log.access_log_collector import AccessLogSettings
 from exporter.triton.user_agent import USER_AGENT
 
@@ -100,7 +100,7 @@ def test_a_log_that_cannot_be_read_costs_no_other_its_lines(access, log, tmp_pat
 
 def test_without_any_log_nothing_is_said(access, tmp_path):
     collector = AccessLogSettings(paths=(tmp_path / "missing.log",)).build(access)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(SourceError):
         collector.collect()
 
 

@@ -11,6 +11,7 @@ from fake_nvml import board
 from page_server import PageServer
 
 from exporter import catalogue
+from exporter.access.inventory import Inventory
 from exporter.access.work_board import Look, ModelWork
 from exporter.features.energy.energy_collector import EnergyCollector
 from exporter.features.energy.energy_settings import (
@@ -19,6 +20,7 @@ from exporter.features.energy.energy_settings import (
     energy_settings,
 )
 from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import ModelSpec
 
 A, B = ("a", "1"), ("b", "1")
 WATTS = {A: 320.0, B: 130.0}
@@ -233,3 +235,16 @@ def test_under_mig_the_board_is_measured_and_its_instances_are_attributed(nvml):
         for key, uuid in instances.items():
             assert attributed[uuid] == pytest.approx(models[key])
             assert attributed[uuid] == pytest.approx(fleet.spent[key], rel=0.05)
+
+
+def test_only_the_declared_one_of_two_models_on_the_cpu_gets_energy_of_the_board(nvml):
+    with contextlib.closing(Fleet(nvml, model_gpus={"a": [0]})) as fleet:
+        models = {key: ModelSpec(*key, (), (), gpus=()) for key in WATTS}
+        fleet.access.board.publish(Inventory(up=True, ready=True, models=models))
+        for _ in range(60):
+            fleet.second({A: 0.5, B: 0.5})
+        energy = defaultdict(float)
+        for labels, joules in fleet.values(catalogue.MODEL_ENERGY).items():
+            energy[labels[:2]] += joules
+    assert energy[A] > 5000
+    assert energy[B] == 0

@@ -97,6 +97,32 @@ def test_a_model_loaded_later_is_where_its_compute_time_rises(page):
     assert third.share(KEY, there[0]) == (0.5, "")
 
 
+def test_declared_gpus_replace_instance_groups_and_the_page(page):
+    page.body = (spent(300, "GPU-a") + spent(100)).encode()
+    there = boards("GPU-a", "GPU-b")
+    for gpus, expected in (((1,), [0.0, 1.0]), ((), [0.0, 0.0]), ((0, 1), [0.5, 0.5])):
+        reader = PlacementReader(page.client, 1.0, {"fma": gpus})
+        found = reader.read(there, models(()), ask=True)
+        assert [found.share(KEY, board)[0] for board in there] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", None),
+        ("${gpu_device_ids}", None),
+        ("0", (0,)),
+        ("2, 0", (0, 2)),
+        ("9" * 5000, None),
+    ],
+)
+def test_tensorrt_llm_names_gpus_by_a_parameter(value, expected):
+    config = model_config_pb2.ModelConfig(backend="tensorrtllm")
+    config.instance_group.add(kind="KIND_CPU")
+    config.parameters["gpu_device_ids"].string_value = value
+    assert gpus_of(config) == expected
+
+
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
@@ -113,4 +139,4 @@ def test_instance_groups_name_gpus_by_number(groups, expected):
     config = model_config_pb2.ModelConfig()
     for kind, gpus in groups:
         config.instance_group.add(kind=kind, gpus=gpus)
-    assert gpus_of(config.instance_group) == expected
+    assert gpus_of(config) == expected

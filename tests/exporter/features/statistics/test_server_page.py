@@ -25,6 +25,11 @@ def shown(read, *present):
     }
 
 
+def test_older_names_of_vllm_are_read():
+    read = page(f"vllm:gpu_cache_usage_perc{{{LABELS}}} 0.25")
+    assert read.backend == {KEY: {"kv_cache": 0.25}}
+
+
 def test_vllm_is_read():
     read = page(
         f"vllm:num_requests_running{{{LABELS}}} 3",
@@ -72,6 +77,7 @@ def test_engines_are_added_up_and_the_fullest_cache_counts():
     read = page(
         f'vllm:kv_cache_usage_perc{{{LABELS},engine="0"}} 0.2',
         f'vllm:kv_cache_usage_perc{{{LABELS},engine="1"}} 0.3',
+        f"vllm:gpu_cache_usage_perc{{{LABELS}}} 0.25",
         f'vllm:num_requests_running{{{LABELS},engine="0"}} 2',
         f'vllm:num_requests_running{{{LABELS},engine="1"}} 3',
     )

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from parts import as_nobody, lacking, require_root
 
-from exporter.errors import UnavailableError
+from exporter.errors import SourceError
 from exporter.features.traces.trace_files import TraceFileFollower, TraceFilesSettings
 
 FAR = 1e12
@@ -221,7 +221,7 @@ def test_a_file_overwritten_between_listing_and_reading_is_read_next_time(tmp_pa
 
 def test_a_folder_that_is_not_there_is_said_clearly(tmp_path):
     following = Following(tmp_path / "missing")
-    with pytest.raises(UnavailableError, match="cannot be listed"):
+    with pytest.raises(SourceError, match="cannot be listed"):
         following.poll()
     (tmp_path / "missing").mkdir()
     following.write("t.json.0", content(1))
