@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from exporter.features.energy.power_readings import Boundary, PowerSource
     from exporter.features.energy.sources import AnySource
-    from exporter.triton.http import HttpClient
 
 _INTERVAL_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 5.0
@@ -124,15 +123,13 @@ class PowerMeter:
 
 
 @contextlib.contextmanager
-def metered(
-    sources: Sequence[AnySource], metrics: HttpClient | None = None
-) -> Generator[PowerMeter]:
+def metered(sources: Sequence[AnySource]) -> Generator[PowerMeter]:
     """The first source of each boundary that this machine has, read for the block.
 
     Raises:
         LoadError: it has none of them.
     """
-    surroundings = Surroundings(time.monotonic, time.time, metrics, WorkBoard())
+    surroundings = Surroundings(time.monotonic, time.time, None, WorkBoard())
     found: dict[Boundary, PowerSource] = {}
     for settings in sources:
         if settings.boundary not in found:

@@ -21,12 +21,12 @@ class Waiting:
     def answered(self, _, content) -> None:
         self.told.append(content)
 
-    def unheard(self, reason) -> None:
+    def not_processed(self, reason) -> None:
         self.told.append(reason)
 
-    spoilt = unheard
+    too_large = not_processed
 
-    def broken(self, reason) -> None:
+    def lost(self, reason) -> None:
         self.told.append(ConnectionError(reason))
 
 
