@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from loadtests.engine.http2 import Http2Connection
+
 
 def frame(kind, flags, number, content=b"") -> bytes:
     head = len(content).to_bytes(3, "big") + bytes([kind, flags])
@@ -52,3 +54,12 @@ class Wire(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+
+def connected(headers, settings=b"", keeping=None) -> tuple[Http2Connection, Wire]:
+    """A connection whose peer has sent its settings, and what it writes to."""
+    wire = Wire()
+    connection = Http2Connection(headers, keeping)
+    connection.connection_made(wire)
+    connection.data_received(frame(4, 0, 0, settings))
+    return connection, wire
