@@ -30,6 +30,7 @@ from exporter.settings import Settings
 from loadtests import scenario as scenarios
 from loadtests.chaos import faults
 from loadtests.chaos.measuring.detection import DetectSettings
+from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import RecoverySettings
 from loadtests.chaos.running.activities import (
     Action,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.faults.fault import Fault
     from loadtests.scenario import Scenario
 
-NAME: Final = "tritonwatch"
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
 """Time allowed for one activity without its pauses, for schedules and deadlines."""

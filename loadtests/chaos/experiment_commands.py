@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from loadtests.announce import announcers_among
 from loadtests.chaos import experiment
+from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file
 from loadtests.chaos.results.journal_file import Journal
@@ -54,7 +55,7 @@ def _changed(loaded: Loaded, options: argparse.Namespace) -> Loaded:
     if not over:
         return loaded
     entries = [
-        {**entry, **over} if entry.get("name") == experiment.NAME else entry
+        {**entry, **over} if entry.get("name") == NAME else entry
         for entry in loaded.document["extensions"]
     ]
     return loaded.changed({**loaded.document, "extensions": entries})

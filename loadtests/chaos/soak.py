@@ -14,7 +14,7 @@ import numpy as np
 
 from exporter.settings import Settings
 from loadtests.chaos import experiment
-from loadtests.chaos.measuring.observations import UP
+from loadtests.chaos.measuring.observations import NAME, UP
 from loadtests.chaos.measuring.polling import OPEN_FDS, RESIDENT
 from loadtests.chaos.running.activities import TOOLKIT
 from pages.blocks import Document, Facts, Items
@@ -168,7 +168,7 @@ def _document(
         "rollbacks": [_activity("undo", "undo", None, 0.0)],
         "extensions": [
             {
-                "name": experiment.NAME,
+                "name": NAME,
                 "target": {
                     "kind": "embedded",
                     "models": [MODEL],

@@ -113,8 +113,8 @@ def model_folder(site: Site, model: str) -> Path:
     return folder
 
 
-def loaded(site: Site, model: str) -> None:
-    """Require that the server has this model loaded.
+def controlled(site: Site, model: str) -> None:
+    """Require that the server has this model loaded and lets it be unloaded and loaded.
 
     Raises:
         FaultRefusedError: it does not, or it does not answer.
@@ -131,15 +131,6 @@ def loaded(site: Site, model: str) -> None:
         raise FaultRefusedError(
             f"model {model!r} is not loaded in {site.name}", f"it has {known}"
         )
-
-
-def controlled(site: Site, model: str) -> None:
-    """Require that the server has this model loaded and lets it be unloaded and loaded.
-
-    Raises:
-        FaultRefusedError: it does not, or it does not answer.
-    """
-    loaded(site, model)
     if not model_control.allowed(site.http):
         raise FaultRefusedError(
             f"{site.name} does not allow models to be loaded and unloaded",

@@ -24,8 +24,6 @@ from loadtests.chaos.primitives.process_refs import (
 from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from loadtests.chaos.site import Site
 
 _END_SECONDS: Final = 2.0
@@ -40,20 +38,19 @@ def _processes(record: dict[str, Any]) -> list[ProcessRef]:
     return [ProcessRef.from_record(record[key])]
 
 
-def _kill(processes: Sequence[ProcessRef]) -> None:
-    for process in processes:
-        process.send(signal.SIGKILL)
-    for process in processes:
-        if not process.kill(_END_SECONDS):
-            raise FaultFailedError(f"process {process.pid} did not end after SIGKILL")
-
-
 class _Kill(Fault):
     """SIGKILL to the processes of a record."""
 
     def inject(self, record: dict[str, Any]) -> None:
         """Kill them."""
-        _kill(_processes(record))
+        processes = _processes(record)
+        for process in processes:
+            process.send(signal.SIGKILL)
+        for process in processes:
+            if not process.kill(_END_SECONDS):
+                raise FaultFailedError(
+                    f"process {process.pid} did not end after SIGKILL"
+                )
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """Report those that still run; new ones are the deployment's."""

@@ -9,6 +9,7 @@ from exporter.settings import Settings
 from loadtests.chaos.measuring import served
 from loadtests.chaos.measuring.detection import DetectSettings, Signal, signals_of
 from loadtests.chaos.measuring.fault_spans import Span, spans
+from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.observations import Check, Evidence, Phase
     from loadtests.chaos.measuring.served import Answers
 
-EXTENSION: Final = "tritonwatch"
-"""Name of our block among the extensions of an experiment."""
 RESOLUTION_SECONDS: Final = 0.05
 """Resolution of durations; a sender that is later makes the result inconclusive."""
 LYING: Final = frozenset({"lying_model"})
@@ -100,7 +99,7 @@ class Findings(Settings):
 def extension_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Our block of an experiment; empty where it has none."""
     for entry in document.get("extensions") or ():
-        if isinstance(entry, dict) and entry.get("name") == EXTENSION:
+        if isinstance(entry, dict) and entry.get("name") == NAME:
             return entry
     return {}
 

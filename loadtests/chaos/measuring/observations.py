@@ -49,6 +49,8 @@ Status = Literal["completed", "failed", "aborted", "interrupted"]
 """Statuses of Chaos Toolkit's journal. A steady state that does not hold before the
 method fails the experiment; one that does not hold later deviates, which is no status.
 """
+NAME: Final = "tritonwatch"
+"""Name of our extension of an experiment, and of our block of a journal."""
 UP: Final = "up"
 """Prometheus' `up`: whether the sidecar was scraped, which shows that it is down."""
 AlertState = Literal["inactive", "pending", "firing"]

@@ -54,7 +54,8 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
 
     `force` includes active runs, whose faults then end early.
     """
-    found = (_undo(path, force=force) for path in journals.journals(folder))
+    files = sorted(folder.glob(f"*{journals.SUFFIX}"))
+    found = (_undo(path, force=force) for path in files)
     return tuple(run for run in found if run is not None)
 
 

@@ -20,13 +20,10 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from loadtests.chaos.primitives.process_refs import ProcessRef, new_token
 from loadtests.errors import LoadError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SUFFIX: Final = ".undo.jsonl"
 MAX_BYTES: Final = 64 << 20
@@ -202,11 +199,6 @@ def default_folder() -> Path:
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path.home() / ".local" / "state"
     return base / "tritonwatch" / "chaos"
-
-
-def journals(folder: Path) -> Iterator[Path]:
-    """Yield the journals of a folder, by name."""
-    yield from sorted(folder.glob(f"*{SUFFIX}"))
 
 
 def lock(path: Path, *, even_locked: bool = False) -> int | None:
