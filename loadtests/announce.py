@@ -1,6 +1,6 @@
 """Announces a run to the sidecar.
 
-One that is down costs the run a sentence at its end, and nothing else.
+If the sidecar is down, the run reports that at its end and is otherwise not affected.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator, Mapping, Sequence
 
-    from loadtests.scenario import Scenario
-
 TTL_SECONDS: Final = 15.0
 _EVERY_SECONDS: Final = 4.0
 _TIMEOUT_SECONDS: Final = 3.0
@@ -38,7 +36,7 @@ _USER: Final = re.compile(r"//[^/]*@")
 
 
 class AnnouncedRun:
-    """A run as others shall know it; ends with its block."""
+    """The announced name, kind, profile and phase of a run."""
 
     def __init__(self, kind: str, name: str, profile: str) -> None:
         self.kind = kind
@@ -47,7 +45,7 @@ class AnnouncedRun:
         self.problems: list[str] = []
         """Receivers that could not be reached, and the reasons."""
         self.news = threading.Event()
-        """Set when another phase begins, and when it is over."""
+        """Set when another phase begins and when the run ends."""
         self._schedule: tuple[float, Sequence[Phase]] = (time.monotonic(), ())
 
     def follow(self, phases: Sequence[Phase]) -> None:
@@ -74,7 +72,7 @@ class AnnouncedRun:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def tell_problems(self) -> None:
+    def report_problems(self) -> None:
         """Report the receivers that could not be reached."""
         for problem in self.problems:
             sys.stderr.write(f"tritonwatch: {problem}\n")
@@ -86,15 +84,8 @@ class SidecarAnnouncer:
     def __init__(self, url: str) -> None:
         self._url = _checked(url, "--sidecar").rstrip("/")
 
-    def goes_on(self, run: AnnouncedRun, phase: str) -> None:
-        """Announce the phase of an active run."""
-        self._post(run, phase, ended=False)
-
-    def is_over(self, run: AnnouncedRun) -> None:
-        """Announce the end of a run."""
-        self._post(run, "ended", ended=True)
-
-    def _post(self, run: AnnouncedRun, phase: str, *, ended: bool) -> None:
+    def announce(self, run: AnnouncedRun, phase: str, *, ended: bool = False) -> None:
+        """Announce the phase of an active run, or its end."""
         notice = {
             "run": run.name,
             "kind": run.kind,
@@ -110,37 +101,30 @@ def announcers_among(options: argparse.Namespace) -> tuple[SidecarAnnouncer, ...
     """Return the sidecar that `--sidecar` of `command_options.add_announcers` names.
 
     Raises:
-        PlanError: the address is none.
+        PlanError: the address is invalid.
     """
     return () if options.sidecar is None else (SidecarAnnouncer(options.sidecar),)
 
 
 @contextlib.contextmanager
-def announced(
-    scenario: Scenario, announcers: Sequence[SidecarAnnouncer]
-) -> Generator[AnnouncedRun]:
-    """Announce a load run while the block lasts, and its end."""
-    run = AnnouncedRun("load", scenario.name, scenario.profile.kind)
-    with telling(run, announcers, scenario.profile.phases()):
-        yield run
-
-
-@contextlib.contextmanager
-def telling(
+def announcing(
     run: AnnouncedRun,
     announcers: Sequence[SidecarAnnouncer],
     phases: Sequence[Phase] = (),
 ) -> Generator[None]:
-    """The same for a run of any kind. `phases` are in seconds from now.
+    """Announce a run while the block lasts, and its end.
 
-    One that knows its phases only as it goes on says so with `enter` and `follow`.
+    `phases` are in seconds from now; a run that learns them later calls `enter` or
+    `follow`.
     """
     run.follow(phases)
     if not announcers:
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(target=_tell, args=(run, announcers, over), daemon=True)
+    thread = threading.Thread(
+        target=_announce_until, args=(run, announcers, over), daemon=True
+    )
     thread.start()
     try:
         yield
@@ -149,10 +133,10 @@ def telling(
         run.news.set()
         thread.join(len(announcers) * _TIMEOUT_SECONDS + 1.0)
         for announcer in announcers:
-            announcer.is_over(run)
+            announcer.announce(run, "ended", ended=True)
 
 
-def _tell(
+def _announce_until(
     run: AnnouncedRun, announcers: Sequence[SidecarAnnouncer], over: threading.Event
 ) -> None:
     while True:
@@ -161,7 +145,7 @@ def _tell(
             return
         phase, left = run.phase()
         for announcer in announcers:
-            announcer.goes_on(run, phase)
+            announcer.announce(run, phase)
         run.news.wait(min(max(left, 0.1), _EVERY_SECONDS))
 
 
@@ -181,13 +165,13 @@ def post_json(url: str, document: Mapping[str, Any], run: AnnouncedRun) -> None:
             )
     except urllib3.exceptions.HTTPError as error:
         run.note(
-            f"the run could not be reported to the sidecar at {_told_of(url)}: {error}"
+            f"the run could not be reported to the sidecar at {_without_secrets(url)}: {error}"
         )
         return
     if answer.status not in _OK:
         text = answer.data[:_SHOWN].decode("utf-8", "replace").strip()
         run.note(
-            f"the sidecar at {_told_of(url)} did not take it: HTTP {answer.status}: {text}"
+            f"the sidecar at {_without_secrets(url)} did not take it: HTTP {answer.status}: {text}"
         )
 
 
@@ -199,7 +183,7 @@ def _password(user_info: str | None) -> dict[str, str]:
     return {"Authorization": f"Basic {encoded}"}
 
 
-def _told_of(url: str) -> str:
+def _without_secrets(url: str) -> str:
     """Return the URL without parts that may be secret: user, password, query."""
     return _USER.sub("//", url.partition("?")[0])
 
@@ -208,6 +192,7 @@ def _checked(url: str, option: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise PlanError(
-            f"found {_told_of(url)!r}; want a URL like http://localhost:8004", option
+            f"found {_without_secrets(url)!r}; want a URL like http://localhost:8004",
+            option,
         )
     return url

@@ -1,6 +1,6 @@
 """The command `tritonwatch load`. Exit 0 ok, 1 a finding, 2 wrong usage, 3 no valid numbers.
 
-What each of its commands takes; what they do is imported when one of them runs.
+Options of its commands. The code of a command is imported when it runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from loadtests.command_options import add_announcers, add_command, add_target
+from loadtests.command_options import (
+    HTML_REPORT,
+    JSON_REPORT,
+    add_announcers,
+    add_command,
+    add_target,
+    add_values,
+)
 
 if TYPE_CHECKING:
     from exporter.cli import Subparsers
@@ -78,16 +85,13 @@ def _add_run(commands: Subparsers) -> None:
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--profile",
-        metavar="KIND",
-        help="profile of an open loop, see `tritonwatch load list`",
-    )
-    parser.add_argument(
-        "--rate",
-        type=float,
-        metavar="R",
-        help="rate of the profile, in requests per second",
+    add_values(
+        parser,
+        (
+            *("--profile", str, "KIND"),
+            "profile of an open loop, see `tritonwatch load list`",
+        ),
+        ("--rate", float, "R", "rate of the profile, in requests per second"),
     )
     parser.add_argument(
         "--set",
@@ -95,21 +99,18 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="set an option of the profile; may be repeated",
     )
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        metavar="N",
-        help="closed loop: keep N requests in flight",
-    )
-    parser.add_argument(
-        "--duration", type=float, metavar="S", help="send requests for S seconds"
+    add_values(
+        parser,
+        ("--concurrency", int, "N", "closed loop: keep N requests in flight"),
+        ("--duration", float, "S", "send requests for S seconds"),
     )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", metavar="NAME", help="name of the run in reports")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the result to a file"
+    add_values(
+        parser,
+        ("--name", str, "NAME", "name of the run in reports"),
+        ("--json", Path, "FILE", "write the result to a file"),
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument(
@@ -117,10 +118,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="make the run INVALID if other processes disturbed it, instead of a note",
     )
-    parser.add_argument(
-        "--metrics",
-        metavar="URL",
-        help="/metrics of the server's sidecar: adds phases and energy to the result",
+    add_values(
+        parser,
+        (
+            *("--metrics", str, "URL"),
+            "/metrics of the server's sidecar: adds phases and energy to the result",
+        ),
     )
     add_announcers(parser)
 
@@ -134,139 +137,76 @@ def _add_capacity(commands: Subparsers) -> None:
         _CAPACITY,
     )
     add_target(parser)
-    _add_search(parser)
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the report as JSON"
-    )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report as a page"
+    add_values(
+        parser,
+        ("--budget", float, "S", "duration of the search (default 90)"),
+        ("--run-seconds", float, "S", "duration of one run (default 6)"),
+        ("--repetitions", int, "N", "runs at each rate, at least 3 (default 5)"),
+        ("--precision", float, "SHARE", "stop once the interval is +- SHARE"),
+        ("--max-rate", float, "R", "highest rate to offer"),
+        (
+            *("--other-cpu", float, "SHARE"),
+            "CPU that other processes may use before a run is rejected (default 0.08)",
+        ),
+        (
+            *("--production-rate", float, "R"),
+            "rate of production, to compute the headroom",
+        ),
+        JSON_REPORT,
+        HTML_REPORT,
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     add_announcers(parser)
 
 
-def _add_search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--budget", type=float, metavar="S", help="duration of the search (default 90)"
-    )
-    parser.add_argument(
-        "--run-seconds", type=float, metavar="S", help="duration of one run (default 6)"
-    )
-    parser.add_argument(
-        "--repetitions",
-        type=int,
-        metavar="N",
-        help="runs at each rate, at least 3 (default 5)",
-    )
-    parser.add_argument(
-        "--precision",
-        type=float,
-        metavar="SHARE",
-        help="stop once the interval is +- SHARE",
-    )
-    parser.add_argument(
-        "--max-rate", type=float, metavar="R", help="highest rate to offer"
-    )
-    parser.add_argument(
-        "--other-cpu",
-        type=float,
-        metavar="SHARE",
-        help="CPU that other processes may use before a run is rejected (default 0.08)",
-    )
-    parser.add_argument(
-        "--production-rate",
-        type=float,
-        metavar="R",
-        help="rate of production, to compute the headroom",
-    )
-
-
 def _add_efficiency(commands: Subparsers) -> None:
     module = "loadtests.efficiency.efficiency_command"
-    told = "measure energy from full load to idle"
-    parser = add_command(commands, "efficiency", told, f"{module}:run_curve", _CURVE)
+    text = "measure energy from full load to idle"
+    parser = add_command(commands, "efficiency", text, f"{module}:run_curve", _CURVE)
     _add_metered(parser)
-    _add_curve(parser)
-    told = "compare speed, energy and accuracy of two models"
-    parser = add_command(commands, "pair", told, f"{module}:run_pair", _PAIR)
+    add_values(
+        parser,
+        (
+            *("--level-seconds", float, "S"),
+            "duration of each level (default 10; SPECpower demands 240)",
+        ),
+        (
+            *("--maximum", float, "R"),
+            "throughput at full load, in requests per second, instead of measuring it",
+        ),
+    )
+    parser.set_defaults(level_seconds=10.0)
+    text = "compare speed, energy and accuracy of two models"
+    parser = add_command(commands, "pair", text, f"{module}:run_pair", _PAIR)
     _add_metered(parser)
-    _add_pair(parser)
+    add_values(
+        parser,
+        ("--pairs", int, "N", "pairs of blocks (default 10)"),
+        ("--block-seconds", float, "S", "duration of a block (default 2)"),
+        ("--labelled", Path, "FILE", "npz file with inputs and `label`, for accuracy"),
+    )
+    parser.set_defaults(pairs=10, block_seconds=2.0)
 
 
 def _add_metered(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="configuration file of a sidecar, for its `power:`",
+    add_values(
+        parser,
+        (
+            *("--config", Path, "FILE"),
+            "configuration file of a sidecar, for its `power:`",
+        ),
+        ("--idle-watts", float, "W", "power when idle, if there is no sensor"),
+        ("--full-watts", float, "W", "power at full load, with --idle-watts"),
+        (
+            *("--concurrency", int, "N"),
+            "requests in flight at full load (default 8)",
+        ),
+        JSON_REPORT,
+        HTML_REPORT,
     )
-    parser.add_argument(
-        "--idle-watts",
-        type=float,
-        metavar="W",
-        help="power when idle, if there is no sensor",
-    )
-    parser.add_argument(
-        "--full-watts",
-        type=float,
-        metavar="W",
-        help="power at full load, with --idle-watts",
-    )
-
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        default=8,
-        metavar="N",
-        help="requests in flight at full load (default 8)",
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the report as JSON"
-    )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report as a page"
-    )
+    parser.set_defaults(concurrency=8)
     add_announcers(parser)
-
-
-def _add_curve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--level-seconds",
-        type=float,
-        default=10.0,
-        metavar="S",
-        help="duration of each level (default 10; SPECpower demands 240)",
-    )
-    parser.add_argument(
-        "--maximum",
-        type=float,
-        metavar="R",
-        help="throughput at full load, in requests per second, instead of measuring it",
-    )
-
-
-def _add_pair(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--pairs",
-        type=int,
-        default=10,
-        metavar="N",
-        help="pairs of blocks (default 10)",
-    )
-    parser.add_argument(
-        "--block-seconds",
-        type=float,
-        default=2.0,
-        metavar="S",
-        help="duration of a block (default 2)",
-    )
-    parser.add_argument(
-        "--labelled",
-        type=Path,
-        metavar="FILE",
-        help="npz file with inputs and `label`, for accuracy",
-    )
 
 
 def _add_report(commands: Subparsers) -> None:
@@ -277,36 +217,19 @@ def _add_report(commands: Subparsers) -> None:
         "loadtests.report.load_report_command:run",
         _REPORT,
     )
-    parser.add_argument(
-        "before", nargs="?", type=Path, metavar="RESULT", help="result to report"
+    for name, placeholder, text in (
+        ("before", "RESULT", "result to report"),
+        ("after", "SECOND", "result to compare with it"),
+    ):
+        parser.add_argument(name, nargs="?", type=Path, metavar=placeholder, help=text)
+    add_values(
+        parser,
+        HTML_REPORT,
+        JSON_REPORT,
+        ("--tolerance", _share, "SHARE", "change that does not matter (default 0.05)"),
+        ("--seed", int, "N", "ignored; kept for compatibility"),
     )
-    parser.add_argument(
-        "after",
-        nargs="?",
-        type=Path,
-        metavar="SECOND",
-        help="result to compare with it",
-    )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report as a page"
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the report as JSON"
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=_share,
-        default=0.05,
-        metavar="SHARE",
-        help="change that does not matter (default 0.05)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=1,
-        metavar="N",
-        help="ignored; kept for compatibility",
-    )
+    parser.set_defaults(tolerance=0.05, seed=1)
     parser.add_argument(
         "--schema",
         choices=REPORTS,

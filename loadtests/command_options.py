@@ -5,20 +5,27 @@ from __future__ import annotations
 import argparse
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from exporter.cli import Subparsers
+
+    Option = tuple[str, Callable[[str], Any], str, str]
+
+JSON_REPORT: Final = ("--json", Path, "FILE", "write the report as JSON")
+HTML_REPORT: Final = ("--html", Path, "FILE", "write the report as a page")
 
 
 def add_command(
-    commands: Subparsers, name: str, told: str, run: str, description: str = ""
+    commands: Subparsers, name: str, text: str, run: str, description: str = ""
 ) -> argparse.ArgumentParser:
     """Add a command; `run` is the function, as "module:name", imported when it is run."""
     whole = argparse.RawDescriptionHelpFormatter
     parser = commands.add_parser(
         name,
-        help=told,
+        help=text,
         description=description or None,
         formatter_class=whole if "\n" in description else argparse.HelpFormatter,
     )
@@ -31,24 +38,32 @@ def add_command(
     return parser
 
 
+def add_values(parser: argparse.ArgumentParser, *options: Option) -> None:
+    """Add options with a value each: name, type, placeholder and help."""
+    for name, kind, placeholder, text in options:
+        parser.add_argument(name, type=kind, metavar=placeholder, help=text)
+
+
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the options of target and requests; `scenario_options.scenario_of` reads them."""
-    parser.add_argument(
-        "--scenario",
-        type=Path,
-        metavar="FILE",
-        help="scenario file (YAML); options override it",
+    add_values(
+        parser,
+        ("--scenario", Path, "FILE", "scenario file (YAML); options override it"),
     )
     parser.add_argument(
         "--protocol",
         choices=("grpc", "http", "openai-chat", "openai-completions"),
         help="protocol of the server (default grpc)",
     )
-    parser.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="address of the server (default localhost, port 8001; 8000 with http, 9000 with "
-        "openai-*)",
+    add_values(
+        parser,
+        (
+            *("--address", str, "HOST:PORT"),
+            (
+                "address of the server (default localhost, port 8001; 8000 with http, 9000 with "
+                "openai-*)"
+            ),
+        ),
     )
     parser.add_argument(
         "--header",
@@ -56,10 +71,12 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="header or metadata of every request; may be repeated",
     )
-    parser.add_argument(
-        "--ca-file",
-        metavar="FILE",
-        help='use TLS and verify it with these authorities; "" for those of the system',
+    add_values(
+        parser,
+        (
+            *("--ca-file", str, "FILE"),
+            'use TLS and verify it with these authorities; "" for those of the system',
+        ),
     )
     parser.add_argument(
         "--model",
@@ -67,70 +84,70 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="NAME[=WEIGHT]",
         help="model to send to; repeat it for a mix, with weights",
     )
-    parser.add_argument(
-        "--data",
-        metavar="FILE",
-        help="inputs to send: npz, parquet, or the JSON of perf_analyzer",
-    )
-    parser.add_argument(
-        "--prompts",
-        metavar="LENGTHS",
-        help="lengths of a language model's prompts: azure-chat, azure-code, or a recorded "
-        "workload (CSV, JSON lines, the JSON of ShareGPT)",
-    )
-    for side in ("input", "output"):
-        parser.add_argument(
-            f"--{side}-tokens",
-            metavar="N[:SIGMA]",
-            help=f"{'length of a prompt' if side == 'input' else 'longest answer'}, in "
-            "tokens; with SIGMA, lognormal with the median N",
-        )
-    parser.add_argument(
-        "--batch", type=int, metavar="ROWS", help="rows in each request"
-    )
-    parser.add_argument(
-        "--corrupt-ratio",
-        type=float,
-        metavar="SHARE",
-        help="share of requests with corrupt inputs, 0 to 1",
-    )
-    parser.add_argument(
-        "--sequence-length",
-        type=int,
-        metavar="N",
-        help="requests in each sequence, for stateful models",
-    )
-    parser.add_argument(
-        "--timeout", type=float, metavar="S", help="deadline of each request"
-    )
-    parser.add_argument(
-        "--in-flight",
-        type=int,
-        metavar="N",
-        help="most requests at once; further ones are shed and counted as failed",
-    )
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="seed of arrivals and inputs"
-    )
-    parser.add_argument(
-        "--slo",
-        metavar="TERMS",
-        help='objective, like "p99<20ms,errors<0.1%%"; for streamed answers like '
-        '"ttft_p99<500ms,itl_p95<50ms"',
-    )
-    parser.add_argument(
-        "--goodput",
-        metavar="LIMITS",
-        help="also report the share of requests within these limits, like "
-        '"ttft<500ms,itl<50ms"',
+    add_values(
+        parser,
+        (
+            *("--data", str, "FILE"),
+            "inputs to send: npz, parquet, or the JSON of perf_analyzer",
+        ),
+        (
+            *("--prompts", str, "LENGTHS"),
+            (
+                "lengths of a language model's prompts: azure-chat, azure-code, or a recorded "
+                "workload (CSV, JSON lines, the JSON of ShareGPT)"
+            ),
+        ),
+        *(
+            (
+                *(f"--{side}-tokens", str, "N[:SIGMA]"),
+                f"{length}, in tokens; with SIGMA, lognormal with the median N",
+            )
+            for side, length in (
+                ("input", "length of a prompt"),
+                ("output", "longest answer"),
+            )
+        ),
+        ("--batch", int, "ROWS", "rows in each request"),
+        (
+            *("--corrupt-ratio", float, "SHARE"),
+            "share of requests with corrupt inputs, 0 to 1",
+        ),
+        (
+            *("--sequence-length", int, "N"),
+            "requests in each sequence, for stateful models",
+        ),
+        ("--timeout", float, "S", "deadline of each request"),
+        (
+            *("--in-flight", int, "N"),
+            "most requests at once; further ones are shed and counted as failed",
+        ),
+        ("--seed", int, "N", "seed of arrivals and inputs"),
+        (
+            *("--slo", str, "TERMS"),
+            (
+                'objective, like "p99<20ms,errors<0.1%%"; for streamed answers like '
+                '"ttft_p99<500ms,itl_p95<50ms"'
+            ),
+        ),
+        (
+            *("--goodput", str, "LIMITS"),
+            (
+                "also report the share of requests within these limits, like "
+                '"ttft<500ms,itl<50ms"'
+            ),
+        ),
     )
 
 
 def add_announcers(parser: argparse.ArgumentParser) -> None:
     """Add the option of announcements; `announce.announcers_among` reads it."""
-    parser.add_argument(
-        "--sidecar",
-        metavar="URL",
-        help="announce the run to the sidecar whose tap has this URL: it exposes "
-        "triton_run_info, and the capacity that a search finds",
+    add_values(
+        parser,
+        (
+            *("--sidecar", str, "URL"),
+            (
+                "announce the run to the sidecar whose tap has this URL: it exposes "
+                "triton_run_info, and the capacity that a search finds"
+            ),
+        ),
     )

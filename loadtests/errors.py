@@ -3,14 +3,19 @@
 TritonwatchError
 ├── ConfigError
 │   └── PlanError        a schedule or payload that cannot be run           (exit 2)
-└── LoadError            the run could not be made: nobody there, wrong model (exit 1)
+└── LoadError            the run could not be made: no server, wrong model (exit 1)
     ├── FaultRefusedError   a fault cannot be injected here                 (exit 2)
     └── FaultFailedError    a fault could not be injected or undone
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from exporter.errors import ConfigError, TritonwatchError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class LoadError(TritonwatchError):
@@ -22,6 +27,14 @@ class PlanError(ConfigError):
 
     def __init__(self, problem: str, source: str = "the load") -> None:
         super().__init__(source, [problem])
+
+
+def validation_problems(error: ValidationError) -> list[str]:
+    """Return the problems of a settings model, each with the place of its key."""
+    return [
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)
+    ]
 
 
 class FaultRefusedError(LoadError):
@@ -39,4 +52,4 @@ class FaultRefusedError(LoadError):
 
 
 class FaultFailedError(LoadError):
-    """A fault was to be injected or reverted and could not be."""
+    """A fault could not be injected or reverted."""

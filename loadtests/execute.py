@@ -1,4 +1,4 @@
-"""Runs a scenario: the one way to it for the command, for Locust and for experiments."""
+"""Runs a scenario, for the command and for experiments; Locust takes its options from here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def execute_watched(
 def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> RunResult:
     """Send the requests of the scenario, on its schedule.
 
-    Of `options` the scenario sets the timeout, the seed, the SLO and the profile.
+    The scenario overrides timeout, seed, SLO and profile of `options`.
 
     Raises:
         LoadError: there is no server.
@@ -48,19 +48,21 @@ def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> Run
     return replace(result, about=about)
 
 
-def _sent(scenario: Scenario, mix: Mix, options: Options | None) -> RunResult:
-    objective, profile, target = (
-        scenario.objective(),
-        scenario.profile,
-        scenario.target.target(),
-    )
-    options = replace(
-        options or Options(),
+def options_of(scenario: Scenario, options: Options) -> Options:
+    """Return the options with timeout, seed, SLO and profile of the scenario."""
+    objective = scenario.objective()
+    return replace(
+        options,
         timeout_seconds=scenario.timeout_seconds,
         seed=scenario.seed,
         slo_seconds=None if objective is None else objective.limit_seconds,
-        profile=profile.model_dump(mode="json"),
+        profile=scenario.profile.model_dump(mode="json"),
     )
+
+
+def _sent(scenario: Scenario, mix: Mix, options: Options | None) -> RunResult:
+    profile, target = scenario.profile, scenario.target.target()
+    options = options_of(scenario, options or Options())
     if isinstance(profile, ClosedLoop):
         return run_closed(
             target,

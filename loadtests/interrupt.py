@@ -16,7 +16,7 @@ NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def interruptible() -> Generator[Callable[[], bool]]:
-    """Yield whether SIGINT or SIGTERM came; in the main thread."""
+    """Yield a function that returns True after SIGINT or SIGTERM; in the main thread."""
     asked = False
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -25,10 +25,7 @@ def interruptible() -> Generator[Callable[[], bool]]:
             signal.default_int_handler(number, frame)
         asked = True
 
-    before = {
-        number: signal.signal(number, note)
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    before = {number: signal.signal(number, note) for number in NUMBERS}
     try:
         yield lambda: asked
     finally:
@@ -48,8 +45,8 @@ class Interrupted(BaseException):
 def interrupted_once() -> Generator[None]:
     """The first signal raises `Interrupted` in the main thread, later ones do nothing.
 
-    What is to be undone is then being undone; who cannot wait sends SIGKILL, and the
-    watchdog undoes. In other threads than the main one it changes nothing.
+    The undo runs then; after SIGKILL the watchdog does it. In other threads than the main
+    one it changes nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from loadtests.errors import PlanError
+from loadtests.errors import PlanError, validation_problems
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,10 +21,10 @@ MAX_FILE_BYTES: Final = 1 << 30
 
 
 def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
-    """The JSON that a file holds.
+    """Return the JSON of a file.
 
     Raises:
-        PlanError: it cannot be read, is larger than `most_bytes`, or holds none.
+        PlanError: it cannot be read, is larger than `most_bytes`, or is not JSON.
     """
     source = str(path)
     try:
@@ -38,6 +38,20 @@ def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise PlanError(f"is not valid JSON: {error}", source) from None
+
+
+def require_size(path: Path, most_bytes: int = MAX_FILE_BYTES) -> None:
+    """Refuse a file that is not there or too large.
+
+    Raises:
+        PlanError: it is one of these.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
+    if size > most_bytes:
+        raise PlanError(f"found {size} bytes; the maximum is {most_bytes}", str(path))
 
 
 def require_version(document: Any, version: int, source: str) -> None:
@@ -56,17 +70,16 @@ def require_version(document: Any, version: int, source: str) -> None:
 
 
 def validated(model: type[Model], document: Any, source: str) -> Model:
-    """The model that a document describes.
+    """Return the model that a document describes.
 
     Raises:
-        PlanError: it does not.
+        PlanError: the document is incomplete.
     """
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise PlanError(f"is incomplete: {place}: {first['msg']}", source) from None
+        first = validation_problems(error)[0]
+        raise PlanError(f"is incomplete: {first}", source) from None
 
 
 def write(path: Path, content: str) -> None:
@@ -82,5 +95,5 @@ def write(path: Path, content: str) -> None:
 
 
 def schema(model: type[Settings]) -> str:
-    """The JSON schema of a model, as it is published."""
+    """Return the published JSON schema of a model."""
     return json.dumps(model.model_json_schema(), indent=2, sort_keys=True)

@@ -3,7 +3,7 @@
 With `--load-profile poisson --rate 200 --duration 60` an open loop: the schedule is
 shared out over the workers exactly, and Locust's users are only shown. Without one a
 closed loop: each of Locust's users is a request in flight. The web UI, `--headless`,
-`--master`, `--worker` and `--processes` work as ever. Tasks of your own: triton_user.py.
+`--master`, `--worker` and `--processes` work as usual. For tasks of your own, see triton_user.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Detects that a measurement was disturbed: reasons and warnings, never silence.
+"""Detects that a measurement was disturbed, as reasons and warnings.
 
 Other load on the machine is read from /proc: processors, pressure, steal and clocks.
 """
@@ -21,7 +21,7 @@ from exporter.system.processes import family_of, is_local, listening_on, stat_of
 from loadtests.result import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from loadtests.result import RunResult
     from loadtests.target import Target
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _BUSY_FIELDS: Final = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq
 _STEAL_FIELD: Final = 7
-_TICK_SECONDS: Final = 0.02  # what /proc cannot tell of so short a time
+_TICK_SECONDS: Final = 0.02  # the resolution of /proc is too low for shorter times
 _MOST_READINGS: Final = 100_000
 _END_SECONDS: Final = 5.0
 
@@ -94,7 +94,7 @@ def _cpu_seconds(pid: int) -> float:
 def listeners(port: int) -> tuple[int, ...]:
     """The processes that listen on a TCP port of this machine, and their descendants.
 
-    Empty where there are none, or where they are not ours to see.
+    Empty where there are none, or where they are not visible.
     """
     found = listening_on(port)
     return tuple(sorted(family_of(found) - {os.getpid()})) if found else ()
@@ -164,7 +164,7 @@ class Watch:
         return found
 
     def between(self, start_seconds: float, end_seconds: float) -> Watch:
-        """The windows that touch that time."""
+        """Return the windows that overlap that time."""
         inside = tuple(
             window
             for window in self.windows
@@ -178,24 +178,19 @@ class Watch:
         return sum(known) / len(known) if known else None
 
     def verdict(self) -> Verdict:
-        """Return the verdict of the windows on the whole run."""
-        return judged(self)
-
-
-def judged(watch: Watch) -> Verdict:
-    """Reasons where too much was disturbed, warnings where something was."""
-    whole, limits = len(watch.windows), watch.limits
-    if not whole:
-        return Verdict(warnings=("the machine was not watched: the run was too short",))
-    told = tuple(
-        f"{kind} disturbed {count} of {whole} windows of {limits.window_seconds:g} s"
-        f"{_detail(kind, watch)}"
-        for kind, count in sorted(watch.disturbed.items())
-    )
-    spoilt = sum(watch.disturbed.values())
-    if spoilt > limits.rejected_ratio * whole:
-        return Verdict(reasons=told)
-    return Verdict(warnings=told + _pressed(watch))
+        """Return reasons where too much was disturbed, warnings where something was."""
+        whole, limits = len(self.windows), self.limits
+        if not whole:
+            text = "the machine was not watched: the run was too short"
+            return Verdict(warnings=(text,))
+        found = tuple(
+            f"{kind} disturbed {count} of {whole} windows of "
+            f"{limits.window_seconds:g} s{_detail(kind, self)}"
+            for kind, count in sorted(self.disturbed.items())
+        )
+        if sum(self.disturbed.values()) > limits.rejected_ratio * whole:
+            return Verdict(reasons=found)
+        return Verdict(warnings=found + _pressed(self))
 
 
 def _detail(kind: str, watch: Watch) -> str:
@@ -268,17 +263,15 @@ class Guard(Background):
         limits: GuardLimits,
         *,
         server: tuple[int, ...] | None = None,
-        read: Callable[[Sequence[int]], Reading] = read,
     ) -> None:
         super().__init__(end_seconds=_END_SECONDS)
         self._limits = limits
         self._server = server_of(target) if server is None else server
         self._local = target is not None and is_local(target.address)
-        self._read = read
         self._readings: list[Reading] = []
 
     def __enter__(self) -> Self:
-        self._readings.append(self._read(self._server))
+        self._readings.append(read(self._server))
         return super().__enter__()
 
     def watch(self, origin: float | None = None) -> Watch:
@@ -287,20 +280,20 @@ class Guard(Background):
         start = readings[0].monotonic if origin is None else origin
         windows = windows_of(readings, start)
         if self._local and not self._server:
-            # The server is one of the others: their time says nothing.
+            # The server is among the other processes, whose time is then unknown.
             windows = tuple(replace(window, other_cpu=None) for window in windows)
         return Watch(windows, self._limits)
 
     def _work(self) -> None:
         while not self._over.wait(self._limits.window_seconds):
             if len(self._readings) < _MOST_READINGS:
-                self._readings.append(self._read(self._server))
+                self._readings.append(read(self._server))
 
 
 def guarded(result: RunResult, watch: Watch, *, strict: bool) -> RunResult:
     """Return the result with the machine's windows in its verdict.
 
-    Where it is not `strict`, reasons are told as warnings: the run counts, and says so.
+    Where it is not `strict`, reasons become warnings: the run stays valid.
     """
     verdict = watch.verdict()
     if not strict:

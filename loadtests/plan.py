@@ -22,7 +22,7 @@ _SHARES, _MIX = 1, 2
 
 
 def checked(arrivals: ArrayLike) -> Floats:
-    """The arrivals as an array, if they are a schedule.
+    """Return the arrivals as an array, checked.
 
     Seconds from the start of the run, in order, at most `MAX_REQUESTS` of them.
 

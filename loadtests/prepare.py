@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from loadtests.engine.run import Options, run_closed
 from loadtests.errors import LoadError, PlanError
 from loadtests.mix import Entry, Mix, Style
 from loadtests.payloads.bodies import Row, body_of
-from loadtests.payloads.corrupt import all_corrupted
+from loadtests.payloads.corrupt import corrupted
 from loadtests.payloads.data_file import rows_of
 from loadtests.payloads.metadata import model_spec, require_fit, takes_binary
 from loadtests.payloads.prompts import (
@@ -40,10 +41,10 @@ _PAYLOADS, _CORRUPTIONS = 4, 5  # streams of random numbers of one seed
 
 
 def prepared(scenario: Scenario) -> Mix:
-    """The mix of a scenario.
+    """Return the mix of a scenario.
 
-    Every entry's first request is sent once, so that what does not work at all is told
-    before the run, in the server's words.
+    Every entry's first request is sent once, so that one that fails is reported before
+    the run, in the server's words.
 
     Raises:
         LoadError: there is no server or no such model, or it refuses the request.
@@ -87,8 +88,6 @@ def _check_parameters(spec: ModelSpec, model: ModelSettings) -> None:
 
 
 def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
-    from pathlib import Path  # noqa: PLC0415
-
     if model.data is not None:
         given = rows_of(Path(model.data), spec, batch=model.batch)
         return [
@@ -107,11 +106,11 @@ def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
 
 
 def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings]:
-    """The given ones; where the model takes batches, with the batch wanted."""
+    """Return the given settings, with the wanted batch where the model takes batches."""
     overrides = dict(model.inputs)
     if model.batch == 1:
         return overrides
-    # Without Triton's configuration a first dimension left open is all that tells.
+    # Without Triton's configuration, an open first dimension is the only indication.
     opens = all(t.shape[:1] == (-1,) for t in spec.inputs if not t.optional)
     if not spec.max_batch_size and not opens:
         raise PlanError(
@@ -192,7 +191,7 @@ def _entries(
     corrupt = Entry(
         name=f"{model.model} (corrupt)",
         spec=spec,
-        bodies=all_corrupted(bodies, rng),
+        bodies=tuple(corrupted(body, rng) for body in bodies),
         weight=model.weight * model.corrupt_ratio,
         style=style,
         sequence_length=1,

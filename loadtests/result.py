@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -76,7 +77,7 @@ class Requests:
         return int(self.outcome.size)
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many ended so."""
+        """Return the number of requests with this outcome."""
         return int(np.count_nonzero(self.outcome == outcome))
 
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Requests:
@@ -92,7 +93,7 @@ class Requests:
     def mean_gap(self) -> Floats:
         """Seconds for each output token after the first; NaN where there is one at most.
 
-        What benchmarks of language models call a request's inter-token latency: the time
+        The inter-token latency of benchmarks of language models: the time
         from its first response to its last, by the tokens that the server reported, else
         by the responses, less one.
         """
@@ -106,8 +107,7 @@ class Requests:
     def timed(self) -> NDArray[np.bool_]:
         """Requests whose latency counts: answered correctly, or timed out.
 
-        An error that comes at once would flatter the latency, and leaving timeouts out
-        would, too. Rejected requests have none; `RunResult.quantile` counts them.
+        Errors that come at once, or timeouts left out, would make the latency look better. Rejected requests have none; `RunResult.quantile` counts them.
         """
         ended = np.isin(self.outcome, (Outcome.OK, Outcome.TIMEOUT))
         return ended & np.isfinite(self.done)
@@ -224,7 +224,7 @@ class RunResult:
         errors: Mapping[str, int] | None = None,
         unanswered: Unanswered | None = None,
     ) -> RunResult:
-        """The result of these requests, its histograms made from them."""
+        """Return the result of these requests, its histograms made from them."""
         made: dict[str, Any] = {**histograms_of(requests)}
         return cls(
             about=about,
@@ -239,7 +239,7 @@ class RunResult:
         )
 
     def invalid(self, *reasons: str) -> RunResult:
-        """The same with more that speaks against it."""
+        """Return it with further reasons against it."""
         verdict = replace(self.verdict, reasons=(*self.verdict.reasons, *reasons))
         return replace(self, verdict=verdict)
 
@@ -255,7 +255,7 @@ class RunResult:
 
     @property
     def throughput(self) -> float:
-        """Right answers a second."""
+        """Correct answers per second."""
         return self.requests.count(Outcome.OK) / self.duration_seconds
 
     @property
@@ -266,7 +266,7 @@ class RunResult:
         return 1.0 - self.requests.count(Outcome.OK) / len(self.requests)
 
     def quantile(self, q: float) -> float | None:
-        """The q-quantile of latency from the intended time over *all* requests.
+        """Return the q-quantile of latency from the intended time over *all* requests.
 
         One without a correct answer counts as infinitely late, so the value is infinite
         where more than 1 - q of them had none. None without requests.
@@ -278,12 +278,27 @@ MAX_MESSAGES: Final = 20
 """Limit of the kinds of error messages that are kept of a run."""
 
 
+def finite(value: float) -> float | None:
+    """Return the value; None where it is infinite or NaN."""
+    return value if math.isfinite(value) else None
+
+
 def quantile_of(values: Floats, q: float) -> float:
     """Return a quantile by the inverse distribution function; NaN without values."""
     if not values.size:
         return np.nan
     rank = quantile_rank(values.size, q) - 1
     return float(np.partition(values, rank)[rank])
+
+
+HISTOGRAMS: Final = (
+    "from_intended",
+    "from_send",
+    "dispatch_delay",
+    "first_response",
+    "mean_gap",
+)
+"""Names of the histograms that are computed from requests."""
 
 
 def histograms_of(requests: Requests) -> dict[str, Histogram]:

@@ -16,6 +16,7 @@ from loadtests import json_file
 from loadtests.errors import PlanError
 from loadtests.plan import MAX_REQUESTS
 from loadtests.result import (
+    HISTOGRAMS,
     About,
     Outcome,
     Requests,
@@ -33,14 +34,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "tritonwatch-load-run"
 VERSION: Final = 1
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
-_HISTOGRAMS: Final = (
-    "from_intended",
-    "from_send",
-    "dispatch_delay",
-    "first_response",
-    "mean_gap",
-    "between_responses",
-)
+_HISTOGRAMS: Final = (*HISTOGRAMS, "between_responses")
 _ADDED: Final = ("mean_gap", "responses", "tokens", "longest_gap")
 """Absent from files of tritonwatch 0.1: read as unknown."""
 
@@ -64,7 +58,7 @@ def to_document(result: RunResult) -> dict[str, Any]:
 
 
 def summary(result: RunResult) -> dict[str, Any]:
-    """The numbers one asks for first. None is unknown: too few, or infinitely late."""
+    """Return the most important numbers. None is unknown: too few, or infinitely late."""
     outcomes = {
         outcome.name.lower(): result.requests.count(outcome) for outcome in Outcome
     }
@@ -96,7 +90,7 @@ def write(result: RunResult, path: Path) -> None:
 
 
 def read(path: Path) -> RunResult:
-    """The result that a file holds.
+    """Return the result of a file.
 
     Raises:
         PlanError: it cannot be read, or is no run's result of this version.
@@ -180,7 +174,7 @@ def _quantiles(histogram: Histogram) -> dict[str, Any]:
 
 
 def packed(requests: Requests) -> dict[str, Any]:
-    """Every request's times and outcome, exact, as JSON can hold them."""
+    """Return every request's times and outcome, exact, as JSON can hold them."""
     columns: dict[str, Any] = {"count": len(requests)}
     for part in fields(Requests):
         array = getattr(requests, part.name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from loadtests import result_file, sidecar_view
-from loadtests.announce import announced, announcers_among
+from loadtests.announce import AnnouncedRun, announcers_among, announcing
 from loadtests.engine import Options
 from loadtests.execute import execute
 from loadtests.interrupt import interruptible
@@ -34,7 +34,8 @@ def run(options: argparse.Namespace) -> int:
     require_folders(options.json)
     announcers = announcers_among(options)
     line = None if options.quiet else Line(sys.stderr, scenario)
-    with announced(scenario, announcers) as going:
+    going = AnnouncedRun("load", scenario.name, scenario.profile.kind)
+    with announcing(going, announcers, scenario.profile.phases()):
         before = _page(options.metrics)
         with Guard(scenario.target.target(), GuardLimits()) as guard:
             result = _measured(scenario, line)
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         result_file.write(result, options.json)
     sys.stdout.write(text(scenario, result))
-    going.tell_problems()
+    going.report_problems()
     return exit_of(scenario, result)
 
 
@@ -53,17 +54,17 @@ def _page(url: str | None) -> Page | None:
 
 
 def _measured(scenario: Scenario, line: Line | None) -> RunResult:
-    told = None if line is None else line.tell
+    progress = None if line is None else line.update
     mix = prepared(scenario)
     with interruptible() as asked:
-        result = execute(scenario, mix, Options(progress=told, stop=asked))
+        result = execute(scenario, mix, Options(progress=progress, stop=asked))
     if line is not None:
         line.end()
     return result
 
 
 def exit_of(scenario: Scenario, result: RunResult) -> int:
-    """The exit status that says how the run went."""
+    """Return the exit status of a run."""
     if not result.verdict.valid:
         return EXIT_INVALID
     objective = scenario.objective()

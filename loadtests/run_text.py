@@ -1,4 +1,4 @@
-"""A run for people: one line while it runs, a page when it is over."""
+"""Text of a run: one line of progress while it runs, a page at its end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES: Final = {
 
 
 class Line:
-    """One line a second about the second before; rewritten in place on a terminal."""
+    """Progress, one line a second; rewritten in place on a terminal."""
 
     def __init__(self, out: TextIO, scenario: Scenario) -> None:
         self._out = out
@@ -41,8 +41,8 @@ class Line:
         self._ended = np.empty(0, np.int64)
         self._written = False
 
-    def tell(self, progress: Progress) -> None:
-        """Write, if a second has passed."""
+    def update(self, progress: Progress) -> None:
+        """Write a line if a second has passed."""
         self._ended = np.concatenate((self._ended, progress.finished))
         passed = progress.elapsed_seconds - self._said_at
         if passed < _SECOND:

@@ -13,6 +13,8 @@ from exporter.config.configuration import Address
 from exporter.errors import ConfigError
 from exporter.own_requests.payload import InputSettings
 from exporter.settings import Headers, Settings
+from loadtests.capacity.load_objective import parse as parse_objective
+from loadtests.capacity.load_objective import parse_limits
 from loadtests.errors import PlanError
 from loadtests.payloads.prompts import PromptSettings
 from loadtests.profiles import AnyProfile
@@ -99,7 +101,7 @@ class ModelSettings(Settings):
         return self
 
     def refuse(self, settings: tuple[str, ...], beside: str) -> None:
-        """Refuse settings that mean nothing beside another one.
+        """Refuse settings that contradict another one.
 
         Raises:
             ValueError: one is set.
@@ -158,24 +160,20 @@ class Scenario(Settings):
 
     @field_validator("slo")
     @classmethod
-    def _objective_that_is_one(cls, slo: str | None) -> str | None:
-        from loadtests.capacity.load_objective import parse  # noqa: PLC0415 - it imports us
-
+    def _has_valid_objective(cls, slo: str | None) -> str | None:
         if slo is not None:
-            _understood(parse, slo)
+            _require_valid(parse_objective, slo)
         return slo
 
     @field_validator("goodput")
     @classmethod
-    def _limits_that_are_some(cls, goodput: str | None) -> str | None:
-        from loadtests.capacity.load_objective import parse_limits  # noqa: PLC0415
-
+    def _has_valid_limits(cls, goodput: str | None) -> str | None:
         if goodput is not None:
-            _understood(parse_limits, goodput)
+            _require_valid(parse_limits, goodput)
         return goodput
 
     @model_validator(mode="after")
-    def _sensible(self) -> Scenario:
+    def _fits_protocol(self) -> Scenario:
         if self.target.target().is_openai:
             protocol = f"protocol {self.target.protocol}"
             for model in self.models:
@@ -183,27 +181,23 @@ class Scenario(Settings):
         return self
 
     def objective(self) -> Slo | None:
-        """The SLO, understood."""
-        from loadtests.capacity.load_objective import parse  # noqa: PLC0415 - it imports us
-
-        return None if self.slo is None else _understood(parse, self.slo)
+        """Return the SLO as terms."""
+        return None if self.slo is None else parse_objective(self.slo)
 
     def limits(self) -> Slo | None:
-        """The limits of goodput, understood."""
-        from loadtests.capacity.load_objective import parse_limits  # noqa: PLC0415
-
-        return None if self.goodput is None else _understood(parse_limits, self.goodput)
+        """Return the limits of goodput as terms."""
+        return None if self.goodput is None else parse_limits(self.goodput)
 
 
-def _understood(parse: Callable[[str], Slo], text: str) -> Slo:
+def _require_valid(parse: Callable[[str], Slo], text: str) -> None:
     try:
-        return parse(text)
+        parse(text)
     except PlanError as error:
         raise ValueError("; ".join(error.problems)) from None
 
 
 def to_json(scenario: Scenario) -> str:
-    """The scenario for another process, secrets included: not for files or logs."""
+    """Return the scenario for another process, secrets included: not for files or logs."""
     document = scenario.model_dump(mode="json")
     document["target"]["headers"] = {
         name: value.get_secret_value()
@@ -215,7 +209,7 @@ def to_json(scenario: Scenario) -> str:
 def read(
     path: Path, environment: Mapping[str, str] = os.environ
 ) -> config_file.Document:
-    """The document of a file, with its problems.
+    """Return the document of a file, with its problems.
 
     Raises:
         ConfigError: it cannot be read.

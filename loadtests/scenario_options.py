@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from exporter.config import config_file
 from exporter.errors import ConfigError
 from loadtests import scenario as scenarios
 from loadtests.errors import PlanError
 from loadtests.payloads.prompts import WORKLOADS
+from loadtests.profiles import AnyProfile
+from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
     from pathlib import Path
 
     from loadtests.scenario import Scenario
@@ -32,7 +33,7 @@ _RATE: Final = "requests_per_second"
 
 
 def scenario_of(options: argparse.Namespace) -> Scenario:
-    """The scenario of the options, checked as a file is.
+    """Return the scenario of the options, checked like a file.
 
     Raises:
         ConfigError: with every problem found.
@@ -69,7 +70,7 @@ def _given(path: Path) -> dict[str, Any]:
 
 
 def require_folders(*paths: Path | None) -> None:
-    """Refuse files whose folder is not there: before a run, not after it.
+    """Refuse files whose folder does not exist, before a run.
 
     Raises:
         PlanError: there is no such folder.
@@ -138,7 +139,11 @@ def _model(text: str) -> dict[str, Any]:
 
 
 def _set_profile(given: dict[str, Any], options: argparse.Namespace) -> None:
-    kind, concurrency = options.profile, options.concurrency
+    # Commands that choose their own schedule lack some of these options.
+    kind, concurrency, texts, rate, duration = (
+        getattr(options, name, None)
+        for name in ("profile", "concurrency", "set", "rate", "duration")
+    )
     if kind is not None and concurrency is not None:
         raise PlanError(
             "found both --profile and --concurrency; set one of them", _SOURCE
@@ -149,29 +154,24 @@ def _set_profile(given: dict[str, Any], options: argparse.Namespace) -> None:
         profile = {"kind": "closed", "concurrency": concurrency}
     elif kind is not None and profile.get("kind") != kind:
         profile = {"kind": kind}
-    for key, text in _pairs(options.set or (), "--set", "KEY=VALUE").items():
+    for key, text in _pairs(texts or (), "--set", "KEY=VALUE").items():
         profile[key] = _value(text)
-    if options.rate is not None and profile:
+    if rate is not None and profile:
         _require_rate(profile.get("kind"))
-        profile[_RATE] = options.rate
-    if options.duration is not None:
-        profile["duration_seconds"] = options.duration
+        profile[_RATE] = rate
+    if duration is not None:
+        profile["duration_seconds"] = duration
     if profile:
         given["profile"] = profile
 
 
 def _require_rate(kind: object) -> None:
-    from loadtests.scenario import Scenario  # noqa: PLC0415
-
-    definitions = Scenario.model_json_schema()["$defs"]
-    for definition in definitions.values():
-        keys: Mapping[str, Any] = definition.get("properties", {})
-        if keys.get("kind", {}).get("const") == kind:
-            if _RATE in keys:
-                return
-            break
-    else:
-        # An unknown profile is refused later, with the list of those there are.
+    profiles = {
+        p.model_fields["kind"].default: p
+        for p in (ClosedLoop, *get_args(get_args(AnyProfile)[0]))
+    }
+    # An unknown profile is refused later, with the list of known ones.
+    if kind not in profiles or _RATE in profiles[kind].model_fields:
         return
     raise PlanError(
         f"found --rate for the profile {kind!r}, which has several rates; set them "

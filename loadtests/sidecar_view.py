@@ -12,8 +12,6 @@ from exporter.output.exposition import parse_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from exporter.samples import MetricSpec
-
 Page = dict[tuple[str, str], float]
 """Sums of counters by (series name, label that a report distinguishes)."""
 _TIMEOUT_SECONDS: Final = 5.0
@@ -26,7 +24,7 @@ _WHOLE: Final = {
 
 
 def page(url: str) -> Page | None:
-    """The counters of a sidecar's /metrics now; None where it does not answer."""
+    """Return the counters of a sidecar's /metrics now; None where it does not answer."""
     try:
         with urllib3.PoolManager() as pool:
             answer = pool.request(
@@ -67,12 +65,7 @@ def between(before: Page | None, after: Page | None) -> dict[str, Any]:
     energy = {
         told: joules
         for (name, told), joules in rises.items()
-        if _energy(name) and joules > 0
+        if name in {catalogue.MODEL_ENERGY.name, *_WHOLE} and joules > 0
     }
     found: Mapping[str, Any] = {"phase_seconds": phases, "energy_joules": energy}
     return dict(found) if phases or energy else {}
-
-
-def _energy(name: str) -> bool:
-    of_models: MetricSpec = catalogue.MODEL_ENERGY
-    return name == of_models.name or name in _WHOLE

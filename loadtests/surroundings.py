@@ -23,7 +23,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Of the machine that sends: processors, memory, kernel; what cannot be read is left out."""
+    """Return processors, memory and kernel of the sending machine, as far as readable."""
     found: dict[str, Any] = {
         "machine": platform.machine(),
         "kernel": platform.release(),

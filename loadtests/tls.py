@@ -39,18 +39,18 @@ def grpc_credentials(target: Target) -> grpc.ChannelCredentials | None:
     """
     if target.ca_file is None:
         return None
-    ssl_context(target)  # grpc would only say at the first call that a file is broken
+    ssl_context(target)  # grpc would only report a broken file at the first call
     roots = Path(target.ca_file).read_bytes() if target.ca_file else None
     return grpc.ssl_channel_credentials(root_certificates=roots)
 
 
 def require_trusted(target: Target) -> None:
-    """Shake hands once, as what speaks HTTP or gRPC tells little of what went wrong.
+    """Make one TLS handshake: errors of HTTP and gRPC clients do not show its problem.
 
-    Whether anybody is there at all is left to those who then speak to it.
+    A server that cannot be reached is not reported here, but by the client.
 
     Raises:
-        LoadError: its certificate is refused, or it speaks no TLS.
+        LoadError: its certificate is refused, or it does not use TLS.
         PlanError: the file of certificates cannot be read.
     """
     context = ssl_context(target)
@@ -66,19 +66,19 @@ def require_trusted(target: Target) -> None:
     except ssl.SSLCertVerificationError as error:
         vouching = target.ca_file or "the system"
         raise LoadError(
-            f"{target.address}: {told(error)}; want a certificate signed by "
+            f"{target.address}: {reason_of(error)}; want a certificate signed by "
             f"{vouching}, valid today and for {target.host}"
         ) from None
     except ssl.SSLError as error:
         raise LoadError(
-            f"{target.address} does not use TLS: {told(error)}; leave out --ca-file "
+            f"{target.address} does not use TLS: {reason_of(error)}; leave out --ca-file "
             "or use its TLS port"
         ) from None
     except OSError:
         return
 
 
-def told(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Return why there is no connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message.rstrip('.')}"

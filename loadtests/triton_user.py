@@ -1,7 +1,7 @@
 """A Locust user that sends inferences: for a locustfile with tasks of one's own.
 
-Tasks, weights and `wait_time` are Locust's own, and so is the closed loop: what waits
-for a slow server sends less. `loadtests/locustfile.py` follows a schedule instead.
+Tasks, weights and `wait_time` are Locust's own, and so is the closed loop: users that wait
+for a slow server send less. `loadtests/locustfile.py` follows a schedule instead.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TritonClient:
         row of Locust's table, by default the model's name.
 
         Raises:
-            LoadError: there is no such model, or nobody answers who could describe it.
+            LoadError: there is no such model, or the server does not describe it.
         """
         spec = self._spec(model, version)
         if inputs is None:
@@ -72,7 +72,7 @@ class TritonClient:
                 key: np.asarray(value, array_dtype(types[key]))
                 for key, value in inputs.items()
             }
-        # A user's request is production to a sidecar: the id is none of its own.
+        # To a sidecar, a user's request is production: its id has not our prefix.
         request = own_request(
             spec, f"locust-{random.getrandbits(48):x}", arrays, version=version
         )
@@ -126,7 +126,7 @@ class TritonUser(User):
 
 
 def _begin(**_: object) -> None:
-    # gevent's timers count from when its loop looked at the clock last, and that was
+    # gevent's timers count from the last time its loop read the clock, and that was
     # before all the imports: --run-time would be seconds too short.
     gevent.get_hub().loop.update_now()
 

@@ -20,7 +20,7 @@ from loadtests.machine_guard import GuardLimits
 
 if TYPE_CHECKING:
     from loadtests.capacity.guarded_runs import Bench, Record
-    from loadtests.capacity.search import Ending
+    from loadtests.capacity.search_report import Ending
 
 _SEARCH, _BOOTSTRAP = 11, 12  # streams of random numbers of one seed
 _START: Final = 0.6  # of the rate of one request at a time
@@ -61,8 +61,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     """Search, from the reference level to the boundary.
 
     Raises:
-        LoadError: the server answers nothing rightly, so that there is nothing to
-            search for.
+        LoadError: the server gives no correct answer, so a search is not possible.
     """
     began = time.monotonic()
     unloaded = _reference(bench, settings)
@@ -77,7 +76,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
         bench.slo.allowed,
         left_to_search(settings, time.monotonic() - began),
         rng,
-        tell=bench.tell,
+        log=bench.log,
         stopped=bench.stopped,
         clock=time.monotonic,
     )
@@ -103,9 +102,9 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
 
 
 def left_to_search(settings: CampaignSettings, spent_seconds: float) -> SearchSettings:
-    """Return the budget that a start of this length leaves.
+    """Return the budget that is left after a start of this length.
 
-    Up to half the budget goes for what the time before took more than it was to take.
+    Time that the start took beyond its plan is subtracted, up to half the budget.
     """
     search = settings.search
     late = max(spent_seconds - settings.reference_seconds - _RAMP_BUDGET, 0.0)
@@ -123,7 +122,7 @@ def _reference(bench: Bench, settings: CampaignSettings) -> float:
             f"with one request at a time, half of {len(result.requests)} were not "
             f"answered correctly: {said}"
         )
-    bench.tell(f"one request at a time: p50 {p50 * 1e3:.3g} ms")
+    bench.log(f"one request at a time: p50 {p50 * 1e3:.3g} ms")
     return p50
 
 
@@ -140,7 +139,7 @@ def ramped(bench: Bench, rate: float, most_rate: float) -> float:
         if not bench.quiet(2.0 * rate, seconds, index):
             break
         rate, index = 2.0 * rate, index + 1
-    bench.tell(f"the search begins at {rate:.4g} requests/s")
+    bench.log(f"the search begins at {rate:.4g} requests/s")
     return rate
 
 
@@ -190,7 +189,7 @@ def _unfound(bench: Bench) -> str:
 def _beside(
     records: list[Record], found: Estimate | None, level_ratio: float
 ) -> list[Record]:
-    """The runs within one step of the boundary, on either side."""
+    """Return the runs within one step of the boundary, on either side."""
     if found is None or not np.isfinite(found.rate):
         return []
     low, high = found.rate / level_ratio, found.rate * level_ratio
@@ -214,7 +213,7 @@ def _saturation(bench: Bench, found: Estimate | None) -> SaturationReport:
 
 
 def _instances(bench: Bench) -> int | None:
-    """Instances of the model; None for several models, or where unknown."""
+    """Return the number of instances of the model; None for several models, or where unknown."""
     counts = {entry.spec.name: entry.spec.instances for entry in bench.mix.entries}
     return max(counts.values()) or None if len(counts) == 1 else None
 

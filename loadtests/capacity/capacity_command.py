@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from exporter.errors import ConfigError
 from exporter.features.runs.capacity_report import notice_of
 from loadtests import scenario_options
-from loadtests.announce import AnnouncedRun, announcers_among, post_json, telling
+from loadtests.announce import AnnouncedRun, announcers_among, announcing, post_json
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.guarded_runs import Bench
 from loadtests.capacity.report_assembly import compiled
 from loadtests.capacity.server_side import ServerSide
-from loadtests.errors import PlanError
+from loadtests.errors import PlanError, validation_problems
 from loadtests.interrupt import interruptible
 from loadtests.prepare import prepared
 from loadtests.report.capacity_document import document
@@ -41,17 +41,17 @@ def run(options: argparse.Namespace) -> int:
     scenario, settings = scenario_of(options), settings_of(options)
     announcers = announcers_among(options)
     going = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
-    with telling(going, announcers):
+    with announcing(going, announcers):
         report = _measured(options, scenario, settings, going)
     publish(options, document(report), report.model_dump_json(indent=2))
     if options.sidecar is not None:
         _report_to(options.sidecar, report, going)
-    going.tell_problems()
+    going.report_problems()
     return exit_of(report)
 
 
 def exit_of(report: CapacityReport) -> int:
-    """The exit status that says how the search ended."""
+    """Return the exit status of a report."""
     if report.ending in {"no_rate_holds", "every_rate_holds"}:
         return EXIT_FINDING
     if not report.valid or report.capacity is None:
@@ -70,7 +70,7 @@ def _measured(
     started_at = time.time()
     mix = prepared(scenario)
     with interruptible() as asked:
-        bench = bench_of(scenario, settings, mix, _teller(options.quiet), asked)
+        bench = bench_of(scenario, settings, mix, _progress_log(options.quiet), asked)
         bench.enter = run.enter
         try:
             found = campaign.run(bench, settings)
@@ -89,17 +89,12 @@ def bench_of(
     scenario: Scenario,
     settings: CampaignSettings,
     mix: Any,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
     stopped: Callable[[], bool],
 ) -> Bench:
-    """The server, the mix and the objective of a search.
-
-    Raises:
-        PlanError: there is no objective.
-    """
+    """Return the server, the mix and the objective of a search."""
     slo = scenario.objective()
-    if slo is None:
-        raise PlanError('found no --slo; want one like "p99<20ms,errors<0.1%"', "load")
+    assert slo is not None  # noqa: S101 - `scenario_of` requires one
     target = scenario.target.target()
     models = frozenset(entry.spec.name for entry in mix.entries)
     return Bench(
@@ -115,26 +110,18 @@ def bench_of(
         seed=scenario.seed,
         timeout_seconds=scenario.timeout_seconds,
         in_flight=scenario.in_flight,
-        tell=tell,
+        log=log,
         stopped=stopped,
     )
 
 
 def scenario_of(options: argparse.Namespace) -> Scenario:
-    """The scenario of the options; its profile is the search's own.
+    """Return the scenario of the options, with the profile of a search.
 
     Raises:
         ConfigError: with every problem found.
     """
-    values = {
-        **vars(options),
-        "profile": "poisson",
-        "concurrency": None,
-        "set": None,
-        "rate": None,
-        "duration": None,
-        "name": None,
-    }
+    values = {**vars(options), "profile": "poisson"}
     scenario = scenario_options.scenario_of(argparse.Namespace(**values))
     if scenario.slo is None:
         raise PlanError(
@@ -156,35 +143,27 @@ def settings_of(options: argparse.Namespace) -> CampaignSettings:
         "precision_ratio": options.precision,
         "most_rate": options.max_rate,
     }
-    given: dict[str, Any] = {"search": _known(search)}
+    given: dict[str, Any] = {
+        "search": {key: value for key, value in search.items() if value is not None}
+    }
     if options.other_cpu is not None:
         given["guard"] = {"other_cpu_ratio": options.other_cpu}
     try:
         return CampaignSettings.model_validate(given)
     except ValidationError as error:
-        raise ConfigError(
-            "the options",
-            [
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
-                for item in error.errors(include_url=False, include_input=False)
-            ],
-        ) from None
+        raise ConfigError("the options", validation_problems(error)) from None
 
 
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option itself
+def _progress_log(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option itself
     began = time.monotonic()
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         if not quiet:
             elapsed = time.monotonic() - began
             sys.stderr.write(f"{elapsed:6.1f} s  {line}\n")
             sys.stderr.flush()
 
-    return tell
+    return log
 
 
 def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:

@@ -1,4 +1,4 @@
-"""The highest rate that holds an objective, and how far that can be trusted."""
+"""Estimates the highest rate that meets an objective, with its interval."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 RESAMPLES: Final = 500
 _NEAR: Final = 1.3  # levels within this factor of the boundary make the trend
 _MOST_FACTOR: Final = 8.0  # times what is allowed; more is far into overload
-_MOST_SHARE: Final = 3.0  # misses of a run that may be chance, whatever is allowed
+_MOST_SHARE: Final = 3.0  # misses of a run that may be chance, for any allowed share
 _LEAST_LEVELS: Final = 3
 _LINE_BLOCKS: Final = 8.0  # blocks of a level that weigh as much as the line
 _LEAST_BLOCKS: Final = 10
 _ENOUGH_BLOCKS: Final = 30
-_NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests" ...
+_NONE_SEEN: Final = 0.25  # misses that stand for "none in N requests" ...
 _NONE_SHARE: Final = 0.25  # ... and never more than this of what is allowed
 _BLOCKS_A_RUN: Final = 2
 
@@ -52,7 +52,7 @@ class Levels:
 
     @classmethod
     def of(cls, runs: Sequence[Observation]) -> Levels:
-        """The runs, each cut into two blocks."""
+        """Return the levels of the runs, each run cut into two blocks."""
         rates = np.unique([run.rate for run in runs])
         level, counts, misses = [], [], []
         for run in runs:
@@ -82,7 +82,7 @@ class Levels:
         )
 
     def capacity(self, misses: Floats, allowed: Floats) -> Floats:
-        """The rate at which each term (K,) is reached."""
+        """Return the rate at which each term (K,) is reached."""
         shares, floors = self.fitted(misses), self.floors(allowed)
         return np.array(
             [
@@ -107,7 +107,7 @@ class Estimate:
     """Requests a second; `low` and `high` are the ends of the interval.
 
     `high` is infinite where no rate was high enough, `low` 0 where none was low enough,
-    and both where there are too few runs near the boundary to tell.
+    and both where there are too few runs near the boundary.
     """
 
     rate: float
@@ -141,7 +141,7 @@ def estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """The rate at which the worst of the terms reaches its allowed share.
+    """Return the rate at which the worst of the terms reaches its allowed share.
 
     An isotonic fit finds the boundary of each term; about it (within a factor of 1.3)
     a straight line of the logarithm of the share over that of the rate is fitted by
@@ -206,7 +206,7 @@ def estimate(
 def widening(blocks: int, confidence: float, freedom: float = np.inf) -> float:
     """Return Student's t over the normal quantile.
 
-    Of B / 2 - 2 degrees of freedom, or `freedom` if that is less, and at least of 2.
+    Degrees of freedom: B / 2 - 2, or `freedom` if that is less, but at least 2.
     """
     degrees = min(blocks // _BLOCKS_A_RUN - 2, freedom)
     return dependence.widening(max(int(degrees), 2), confidence)
@@ -215,7 +215,7 @@ def widening(blocks: int, confidence: float, freedom: float = np.inf) -> float:
 def _memory(
     runs: Sequence[Observation], rates: Floats, shares: Floats, term: int
 ) -> dependence.Inflation | None:
-    """Inflation of the misses beyond those expected, block by block of the runs at `rates`."""
+    """Return the inflation of the misses beyond those expected, block by block of the runs at `rates`."""
     share = dict(zip(rates.tolist(), shares.tolist(), strict=True))
     rest = [
         (run.misses[:, term] - share[run.rate] * run.counts) / np.sqrt(share[run.rate])
@@ -255,7 +255,7 @@ class _Bootstrap:
         return cls(levels, expected, kept * np.sqrt(blocks / (blocks - 2)), allowed)
 
     def draw(self, rng: np.random.Generator) -> float:
-        """The logarithm of the boundary of one resample."""
+        """Return the logarithm of the boundary of one resample."""
         levels = self.levels
         drawn = self.residuals[
             rng.integers(0, self.residuals.shape[0], levels.level.size)
@@ -268,10 +268,10 @@ class _Bootstrap:
 
 
 def _nearest(levels: Levels, rate: float, near: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Of the levels near (L,) the nearest ones that have blocks enough.
+    """Return the nearest of the levels near (L,) that have enough blocks.
 
-    Misses vary more the higher the load, so that with many runs those at the boundary
-    itself say best how much.
+    Misses vary more at higher load, so with many runs those at the boundary itself give
+    the best estimate of the variance.
     """
     blocks = np.bincount(levels.level, minlength=levels.rates.size)
     with np.errstate(divide="ignore"):
@@ -335,7 +335,7 @@ def _by_level(level: NDArray[np.int64], values: Floats, levels: int) -> Floats:
 
 
 def crossing(rates: Floats, shares: Floats, floor: Floats, allowed: float) -> float:
-    """The rate at which the never-falling `shares` (N,) reach `allowed`.
+    """Return the rate at which the never-falling `shares` (N,) reach `allowed`.
 
     Between rates the logarithm of the share is linear: tails of queues are exponential
     in the load. `floor` (N,) stands for shares of 0, which have none. Infinite where
@@ -356,6 +356,6 @@ def crossing(rates: Floats, shares: Floats, floor: Floats, allowed: float) -> fl
 
 
 def never_falling(values: Floats, weights: Floats) -> Floats:
-    """The never-falling values (N,) nearest to `values` in weighted squares."""
+    """Return the never-falling values (N,) nearest to `values` in weighted squares."""
     found: Floats = optimize.isotonic_regression(values, weights=weights).x
     return found

@@ -1,4 +1,4 @@
-"""Runs at a rate: each guarded, watched from both sides, and cut into blocks."""
+"""Runs at a rate: guarded, measured at sender and server, and cut into blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from loadtests.result import Floats, RunResult
     from loadtests.target import Target
 
-_PATIENCE: Final = 4.0  # times the limit; later than that is late, whatever comes
+_PATIENCE: Final = 4.0  # times the limit; later answers are late in any case
 _LEAST_TIMEOUT: Final = 1.0
 _QUIET_SECONDS: Final = 3.0
 _QUIET: Final = 2.0  # times the unloaded latency
@@ -52,7 +52,7 @@ class Record:
     reasons: tuple[str, ...]
 
     def settled(self, observation: Observation) -> Record:
-        """The same without the warm-up that `observation` leaves out."""
+        """Return the record without the warm-up that `observation` leaves out."""
         start = observation.warmup_seconds
         kept = self.due >= start
         due, latencies = self.due[kept], self.latencies[kept]
@@ -67,7 +67,7 @@ class Record:
 
 
 def _throughput(ended: Floats, start: float, end: float) -> float:
-    """Right answers a second between two times; an infinite `ended` (N,) is a miss."""
+    """Return correct answers per second between two times; an infinite `ended` (N,) is a miss."""
     return float(((ended >= start) & (ended < end)).sum()) / (end - start)
 
 
@@ -83,7 +83,7 @@ class Bench:
     seed: int
     timeout_seconds: float
     in_flight: int
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     stopped: Callable[[], bool]
     enter: Callable[[str], None] = lambda _: None
     """Called with the name of each step, for announcements."""
@@ -100,7 +100,7 @@ class Bench:
         return self._digest.hexdigest()
 
     def alone(self, seconds: float, index: int) -> RunResult:
-        """One request at a time, for the unloaded latency."""
+        """Send one request at a time, for the unloaded latency."""
         options = Options(
             timeout_seconds=self._timeout(), seed=self.seed + index, stop=self.stopped
         )
@@ -113,21 +113,21 @@ class Bench:
         )
 
     def quiet(self, rate: float, seconds: float, index: int) -> bool:
-        """Return whether the median latency at a rate is near that of an unloaded server.
+        """Return True if the median latency at a rate is near that of an unloaded server.
 
-        The run counts for nothing else.
+        The run is not used for anything else.
         """
         result = self._sent(rate, seconds, index)
         self._quieten()
         return self._unloaded(result)
 
     def measure(self, rate: float, seconds: float, index: int) -> Observation | None:
-        """A Poisson run at a rate; None where it was disturbed and is to be repeated."""
+        """Make a Poisson run at a rate; None where it was disturbed and has to be repeated."""
         record = self._record(rate, seconds, index)
         self._quieten()
         if record.reasons and len(self.rejected) < _MOST_REJECTED:
             self.rejected.append(record)
-            self.tell(f"{rate:.4g}/s rejected: {'; '.join(record.reasons)}")
+            self.log(f"{rate:.4g}/s rejected: {'; '.join(record.reasons)}")
             return None
         self.records.append(record)
         shares = ", ".join(
@@ -136,7 +136,7 @@ class Bench:
                 record.observation.shares, self.slo.terms, strict=True
             )
         )
-        self.tell(f"{rate:.4g}/s for {seconds:g} s: {shares}")
+        self.log(f"{rate:.4g}/s for {seconds:g} s: {shares}")
         return record.observation
 
     def _record(self, rate: float, seconds: float, index: int) -> Record:

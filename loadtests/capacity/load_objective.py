@@ -1,6 +1,6 @@
 """Objectives: `p99<20ms,errors<0.1%` as numbers, and the limits of goodput.
 
-Of streamed answers, in the words of benchmarks: `ttft` is the time to the first response,
+Measures of streamed answers, as benchmarks name them: `ttft` is the time to the first response,
 `itl` a request's mean time for each output token after the first (`Requests.mean_gap`),
 `stall` its longest time between two responses.
 """
@@ -54,7 +54,7 @@ class Term:
         if self.limit_seconds is None:
             return failed
         # NaN, where there was no answer, is not within the limit either.
-        seconds = _seconds(requests, self.measure)
+        seconds = seconds_of(requests, self.measure)
         late = ~(seconds <= self.limit_seconds)
         if self.measure in ("itl", "stall"):
             # A stream of one response, or of one token, has no gap to be too long.
@@ -97,7 +97,8 @@ class Slo:
         return int(np.count_nonzero(~self.misses(requests).any(axis=1)))
 
 
-def _seconds(requests: Requests, measure: Measure) -> NDArray[np.floating]:
+def seconds_of(requests: Requests, measure: Measure) -> NDArray[np.floating]:
+    """Return the times (N,) of a measure; NaN where there is none."""
     match measure:
         case "latency":
             return requests.done - requests.intended
@@ -110,10 +111,10 @@ def _seconds(requests: Requests, measure: Measure) -> NDArray[np.floating]:
 
 
 def parse_limits(text: str) -> Slo:
-    """The limits of goodput that `text` states, as terms that nothing may miss.
+    """Return the limits of goodput that `text` states, as terms that no request may miss.
 
     Raises:
-        PlanError: it states none.
+        PlanError: it states no limits.
     """
     terms: list[Term] = []
     for part in text.split(","):
@@ -144,10 +145,10 @@ def _limit(part: str, amount: str, unit: str, option: str) -> float:
 
 
 def parse(text: str) -> Slo:
-    """The objective that `text` states.
+    """Return the objective that `text` states.
 
     Raises:
-        PlanError: it states none; the message has the term and what would be right.
+        PlanError: it states no objective; the message has the term and what would be right.
     """
     parts = [part.strip() for part in text.split(",")]
     terms = tuple(_term(part) for part in parts)

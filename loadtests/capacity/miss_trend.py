@@ -34,9 +34,9 @@ class Trend:
 
 
 def trend(rates: Floats, counts: Floats, misses: Floats) -> Trend | None:
-    """The line through levels (L,), by Poisson quasi-likelihood with a log link.
+    """Return the line through levels (L,), by Poisson quasi-likelihood with a log link.
 
-    Weighs each level by what it can tell, zeros included; over-dispersion does not move
+    Weighs each level by its information, zeros included; over-dispersion does not move
     the line (McCullagh & Nelder 1989, 9.2). By Newton's method with bounded steps. None
     where there were no misses, or the share does not grow.
     """

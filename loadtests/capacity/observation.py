@@ -49,10 +49,10 @@ class Observation:
     """True if the warm-up ended in the first half."""
     waits: Floats = field(default_factory=lambda: np.empty(0))
     """Mean seconds (B,) from the intended send to the answer, NaN of a block without
-    requests; empty where no warm-up is to be looked for."""
+    requests; empty where no warm-up is searched."""
 
     def without(self, blocks: int, *, settled: bool) -> Observation:
-        """The same without its first blocks; half of them at least are kept."""
+        """Return the run without its first blocks; at least half of them are kept."""
         first = min(blocks, self.counts.size // 2)
         if not self.counts[first:].any():
             return self
@@ -86,7 +86,7 @@ def observed(
     end_seconds: float,
     block_seconds: float,
 ) -> Observation:
-    """Requests due at `due` (N,) with their `misses` (N, K), as blocks of a run.
+    """Return requests due at `due` (N,) with their `misses` (N, K), as blocks of a run.
 
     What is due before `start_seconds` is left out; the blocks divide the rest evenly
     and are at least `block_seconds` long, so none is a short one.
@@ -115,7 +115,7 @@ def observed(
 def observation(
     rate: float, requests: Requests, slo: Slo, *, seconds: float
 ) -> Observation:
-    """The run of `requests` (in the order they were due) at `rate`.
+    """Return the run of `requests` (in the order they were due) at `rate`.
 
     Only `LEAST_WARMUP_SECONDS` are left out, or a quarter of a shorter run. What more
     is warm-up shows in several runs only: `settled_alike`.
@@ -139,15 +139,15 @@ def observation(
 
 
 def settled_alike(runs: Sequence[Observation]) -> list[Observation]:
-    """The runs, all without the same warm-up.
+    """Return the runs, all without the same warm-up.
 
-    What all runs start with is warm-up; what one of them starts with is a burst as any
-    other, and to leave it out would flatter the server. So the warm-up is looked for
-    (`settled`) in the median over the runs of the waits of each block, over the mean of
-    their run, and left out where it stands out. Where the median never settles half of each run is left out. Fewer than
-    `LEAST_RUNS` runs are returned as they are.
+    A slow start of all runs is warm-up; a slow start of one run is a burst, and leaving
+    it out would make the server look better. So the warm-up is searched (`settled`) in
+    the median over all runs of the waits of each block, relative to the mean of their
+    run, and is left out where it stands out. Where the median never settles, half of each
+    run is left out. Fewer than `LEAST_RUNS` runs are returned unchanged.
     """
-    known = [run.waits / np.nanmean(run.waits) for run in runs if _tells(run)]
+    known = [run.waits / np.nanmean(run.waits) for run in runs if _has_waits(run)]
     if len(known) < LEAST_RUNS:
         return list(runs)
     longest = sorted(waits.size for waits in known)[-LEAST_RUNS]
@@ -165,9 +165,9 @@ def settled_alike(runs: Sequence[Observation]) -> list[Observation]:
 
 
 def _stands_out(profile: Floats, first: int) -> bool:
-    """Return whether the first values differ from the rest by more than 3 sigma.
+    """Return True if the first values differ from the rest by more than 3 sigma.
 
-    Of 22 blocks without a warm-up MSER leaves some out as often as not.
+    MSER alone leaves out some of 22 blocks without a warm-up in half of all cases.
     """
     rest = profile[first:]
     if not first or rest.size < 2:  # noqa: PLR2004
@@ -177,7 +177,7 @@ def _stands_out(profile: Floats, first: int) -> bool:
     return bool(gap > dependence.student_deviation(_SIGMAS, rest.size - 1) * error)
 
 
-def _tells(run: Observation) -> bool:
+def _has_waits(run: Observation) -> bool:
     return bool(np.isfinite(run.waits).sum() >= LEAST and np.nanmax(run.waits) > 0)
 
 

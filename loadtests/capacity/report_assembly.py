@@ -18,7 +18,7 @@ from loadtests.capacity.search_report import (
     Quantiles,
     Reference,
 )
-from loadtests.result import quantile_of
+from loadtests.result import finite, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ def compiled(
     started_at: float,
     production_rate: float | None = None,
 ) -> CapacityReport:
-    """The report."""
+    """Return the report of a search."""
     capacity = _capacity(found.estimate, bench.slo)
     return CapacityReport(
         model=",".join(sorted({entry.spec.name for entry in bench.mix.entries})),
@@ -68,11 +68,11 @@ def compiled(
 
 
 def _bounds(found: Estimate) -> Bounds:
-    """The estimate with its ends; an open one is None."""
+    """Return the estimate with its ends; an open one is None."""
     return Bounds(
         estimate=found.rate,
         low=found.low if found.low > 0 else None,
-        high=_finite(found.high),
+        high=finite(found.high),
     )
 
 
@@ -82,7 +82,7 @@ def _capacity(found: Estimate | None, slo: Slo) -> Capacity | None:
     return Capacity(
         requests_per_second=_bounds(found),
         by_term={
-            term.text: _finite(rate) if rate else None
+            term.text: finite(rate) if rate else None
             for term, rate in zip(slo.terms, found.by_term, strict=True)
         },
         dispersion=found.dispersion,
@@ -152,18 +152,18 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
             for name, column in zip(names, shares.T.tolist(), strict=True)
         },
         latency=Quantiles(
-            p50=_finite(quantile_of(latencies, 0.5)),
-            p90=_finite(quantile_of(latencies, 0.9)),
-            p95=_finite(quantile_of(latencies, 0.95)),
-            p99=_finite(quantile_of(latencies, 0.99)),
-            p999=_finite(quantile_of(latencies, 0.999)),
+            p50=finite(quantile_of(latencies, 0.5)),
+            p90=finite(quantile_of(latencies, 0.9)),
+            p95=finite(quantile_of(latencies, 0.95)),
+            p99=finite(quantile_of(latencies, 0.99)),
+            p999=finite(quantile_of(latencies, 0.999)),
         ),
         p99_deviation=_deviation(tails.tolist()) if np.isfinite(tails).all() else None,
         phases=PhaseSeconds(
-            queue=_known_mean([p.queue_seconds for p in phases]),
-            compute_input=_known_mean([p.compute_input_seconds for p in phases]),
-            compute_infer=_known_mean([p.compute_infer_seconds for p in phases]),
-            compute_output=_known_mean([p.compute_output_seconds for p in phases]),
+            queue=float(np.mean([p.queue_seconds for p in phases])),
+            compute_input=float(np.mean([p.compute_input_seconds for p in phases])),
+            compute_infer=float(np.mean([p.compute_infer_seconds for p in phases])),
+            compute_output=float(np.mean([p.compute_output_seconds for p in phases])),
         )
         if phases
         else None,
@@ -195,11 +195,3 @@ def _deviation(values: Sequence[float]) -> float | None:
 def _mean(values: Iterable[float]) -> float | None:
     known = list(values)
     return float(np.mean(known)) if known else None
-
-
-def _known_mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from loadtests.capacity.observation import Observation
+    from loadtests.capacity.search_report import Ending
 
-Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
 _FACTOR: Final = 1.5
 _BRACKET: Final = 1.2
 _AHEAD: Final = 0.9  # of a run: how much sooner the two nearest levels are tried
@@ -55,7 +55,7 @@ class Measure(Protocol):
     """Makes a run and returns its observation; None where the run does not count."""
 
     def __call__(self, rate: float, seconds: float, index: int) -> Observation | None:
-        """Offer `rate` requests a second for so long, the run with that number."""
+        """Offer `rate` requests per second for `seconds`, as run number `index`."""
         ...
 
 
@@ -67,7 +67,7 @@ class Search:
     allowed: NDArray[np.float64]
     settings: SearchSettings
     rng: np.random.Generator
-    tell: Callable[[str], None] = lambda _: None
+    log: Callable[[str], None] = lambda _: None
     stopped: Callable[[], bool] = lambda: False
     clock: Callable[[], float] | None = None
     """Seconds that count for the budget; without one, those of load."""
@@ -104,34 +104,38 @@ class Search:
         last = self.runs[-1]
         if self._holds(last):
             return "every_rate_holds"
-        # That the budget ended at a higher rate says nothing of those below.
+        # A budget that ended at a higher rate shows nothing about lower rates.
         return "no_rate_holds" if last.rate <= self.settings.least_rate else "budget"
 
     @property
     def bracketed(self) -> bool:
-        """Return whether some run met the objective and some missed it."""
+        """True if some run met the objective and some missed it."""
         return {self._holds(run) for run in self.runs} == {True, False}
 
     def found(self, *, resamples: int = _FEW) -> Estimate:
-        """The boundary as the runs so far have it."""
+        """Return the boundary by the runs so far."""
         return estimate(
             settled_alike(self.runs), self.allowed, self.rng, resamples=resamples
         )
 
     def doubts(self, found: Estimate) -> list[str]:
-        """Return why the interval of `found` is unreliable; empty where it is not."""
+        """Return reasons why the interval of `found` is unreliable."""
         if not 0 < found.low <= found.high < np.inf:
             return []
         if not self._long_enough(found):
-            told = "the variance of misses still grows with the length of the runs"
-            more = (
-                f"up to {self._run_seconds:g} s; give --budget and --run-seconds more"
-            )
-            return [f"{told}, {more}"]
+            return [
+                (
+                    "the variance of misses still grows with the length of the runs, up to "
+                    f"{self._run_seconds:g} s; give --budget and --run-seconds more"
+                )
+            ]
         if found.freedom < LEAST_FREEDOM:
-            many = f"{found.freedom:.1f} of at least {LEAST_FREEDOM:g}"
-            told = "a few bursts make up the misses near the boundary"
-            return [f"{told} ({many}); increase --budget"]
+            return [
+                (
+                    "a few bursts make up the misses near the boundary "
+                    f"({found.freedom:.1f} of at least {LEAST_FREEDOM:g}); increase --budget"
+                )
+            ]
         return []
 
     def _long_enough(self, found: Estimate) -> bool:
@@ -144,13 +148,13 @@ class Search:
         longer = 2.0 * self._run_seconds
         if not self._long_enough(found) and _LEAST_LONGER * longer <= left:
             self._run_seconds = longer
-            self.tell(f"runs of {longer:g} s: misses are correlated for long")
+            self.log(f"runs of {longer:g} s: misses are correlated for long")
 
     def _holds(self, run: Observation) -> bool:
         return bool((run.shares <= self.allowed).all())
 
     def _bracket(self, rate: float) -> float | None:
-        """A rate near the boundary, by halving on a logarithmic scale."""
+        """Return a rate near the boundary, by halving on a logarithmic scale."""
         low = high = None
         settings = self.settings
         while low is None or high is None or high / low > _BRACKET:
@@ -185,11 +189,11 @@ class Search:
         """Return the level with the fewest runs, of the two on each side of the boundary.
 
         The nearest on each side comes sooner by most of a run; ties are drawn, so that
-        drifts of the machine do not look like an effect of the rate.
+        drifts of the machine are not taken for an effect of the rate.
         """
         levels = Levels.of(settled_alike(self.runs))
         rate = float(levels.capacity(levels.misses, self.allowed).min())
-        # One unlucky short run may have put the bracket aside: go on from its edge.
+        # One unlucky short run may have moved the bracket: continue from its edge.
         rate = min(max(rate, float(levels.rates[0])), float(levels.rates[-1]))
         grain = np.log(self.settings.level_ratio)
         exact = float(np.log(rate / centre) / grain)
@@ -208,7 +212,7 @@ class Search:
         if sum(self._tries.values()) < 2 * self.settings.repetitions:
             return False
         found = self.found()
-        self.tell(
+        self.log(
             f"{found.rate:.4g} requests/s [{found.low:.4g}, {found.high:.4g}] after "
             f"{len(self.runs)} runs"
         )

@@ -70,7 +70,7 @@ class Level(Settings):
     requests: int
     """Number of requests after the warm-up."""
     throughput: float
-    """Right answers a second."""
+    """Correct answers per second."""
     throughput_deviation: float | None
     """Standard deviation between the runs; null for one run."""
     shares: dict[str, float]
@@ -95,7 +95,7 @@ class Level(Settings):
     settled: bool
     """True if every run settled."""
     runs_with_reasons: int
-    """Runs that were disturbed and counted all the same."""
+    """Runs that were disturbed and counted nevertheless."""
 
 
 class Reference(Settings):
@@ -158,7 +158,7 @@ class CapacityReport(Settings):
 
 
 def without_removed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A report of tritonwatch 0.1 without the parts that reports no longer have."""
+    """Return a report of tritonwatch 0.1 without the parts that were removed since."""
     kept = _kept(document)
     if isinstance(levels := kept.get("levels"), list):
         kept["levels"] = [_kept(e) if isinstance(e, dict) else e for e in levels]

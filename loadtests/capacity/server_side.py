@@ -1,4 +1,4 @@
-"""The server's view of a search: its counters and saturated resource."""
+"""Triton's counters during a search, and the saturated resource."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SENDER: Final = 0.8
 
 
 class ServerSide:
-    """Triton's own view over gRPC; with other protocols or servers nothing is known."""
+    """Reads Triton's statistics over gRPC; unknown with other protocols or servers."""
 
     def __init__(
         self, target: Target, models: frozenset[str], *, streamed: bool = False
@@ -34,7 +34,7 @@ class ServerSide:
         self._target = target
         self._models = models
         self._streamed = streamed
-        """Triton books the time in which such a model accepts a request, not the answer's."""
+        """For such a model Triton counts the time to accept a request, not to answer it."""
         self._client: GrpcClient | None = None
         if target.protocol == "grpc":
             self._client = GrpcClient(
@@ -74,7 +74,7 @@ class Phases:
 
     @property
     def compute_seconds(self) -> float:
-        """Everything but the queue."""
+        """Time outside the queue."""
         return (
             self.compute_input_seconds
             + self.compute_infer_seconds
@@ -83,7 +83,7 @@ class Phases:
 
     @property
     def queue_share(self) -> float:
-        """The queue's part of the whole."""
+        """Share of the time in the queue."""
         whole = self.queue_seconds + self.compute_seconds
         return self.queue_seconds / whole if whole else 0.0
 
@@ -134,8 +134,8 @@ def saturated(
 ) -> SaturationReport:
     """Return the resource that is saturated at the boundary.
 
-    The sender first, since nothing else can be said then; the server's processors
-    next; then its instances, if they are busy while requests queue.
+    The sender is checked first, since a saturated one hides the server; then the
+    server's processors; then its instances, if they are busy while requests queue.
     """
     sender = watch.mean("sender_cpu") if watch else None
     if sender is not None and sender > _SENDER:
@@ -145,7 +145,7 @@ def saturated(
         return _full("server cpu", f"the server used {server:.2g} of {cpus} processors")
     if phase is None:
         return _full(
-            "unknown", "the server has no statistics that tell, as of streamed answers"
+            "unknown", "the server has no suitable statistics, as for streamed answers"
         )
     told = (
         f"{phase.queue_share:.0%} of a request's time in the server was spent in the "

@@ -1,6 +1,6 @@
 """The command `tritonwatch chaos`: its options and sub-commands.
 
-Exit 0: users were served as the hypothesis says and recovered; 1: a finding; 2: wrong
+Exit 0: the hypothesis held and users recovered; 1: a finding; 2: wrong
 usage, or refused; 3: no valid numbers; 130: interrupted.
 """
 
@@ -10,7 +10,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from loadtests.command_options import add_announcers, add_command
+from loadtests.command_options import (
+    HTML_REPORT,
+    add_announcers,
+    add_command,
+    add_values,
+)
 
 if TYPE_CHECKING:
     from exporter.cli import Subparsers
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 _RUN: Final = """\
 Run experiments: shipped ones by name, others by file.
 Each sends load throughout, checks its steady-state hypothesis twice a second, and always
-reverts its faults. Exit status: 0 users were served again as promised; 1 a finding;
+reverts its faults. Exit status: 0 users were served again; 1 a finding;
 2 wrong usage, or refused before anything was touched; 3 INVALID, with the reason."""
 _SOAK: Final = """\
 Inject random faults, one after another, into an embedded Triton with a sidecar next to
@@ -75,20 +80,14 @@ def _add_run(commands: Subparsers) -> None:
         action="store_true",
         help="only check the experiments",
     )
-    parser.add_argument(
-        "--repetitions",
-        type=int,
-        metavar="N",
-        help="repetitions, instead of those of the experiment",
-    )
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="seed, instead of that of the experiment"
-    )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="DIR",
-        help="write a journal of each experiment to this folder",
+    add_values(
+        parser,
+        (
+            *("--repetitions", int, "N"),
+            "repetitions, instead of those of the experiment",
+        ),
+        ("--seed", int, "N", "seed, instead of that of the experiment"),
+        ("--json", Path, "DIR", "write a journal of each experiment to this folder"),
     )
     _add_run_options(parser)
     add_announcers(parser)
@@ -102,19 +101,13 @@ def _add_soak(commands: Subparsers) -> None:
         "loadtests.chaos.experiment_commands:soak",
         _SOAK,
     )
-    parser.add_argument(
-        "--minutes",
-        type=_minutes,
-        default=20.0,
-        metavar="M",
-        help="duration (default 20)",
+    add_values(
+        parser,
+        ("--minutes", _minutes, "M", "duration (default 20)"),
+        ("--seed", int, "N", "seed of the faults"),
+        ("--json", Path, "DIR", "write the journal to this folder"),
     )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="seed of the faults"
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="DIR", help="write the journal to this folder"
-    )
+    parser.set_defaults(minutes=20.0, seed=1)
     _add_run_options(parser)
 
 
@@ -142,11 +135,10 @@ def _add_report(commands: Subparsers) -> None:
         metavar="JOURNAL|DIR",
         help="journals, or folders with journals",
     )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report as a page"
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the scorecard as JSON"
+    add_values(
+        parser,
+        HTML_REPORT,
+        ("--json", Path, "FILE", "write the scorecard as JSON"),
     )
     parser.add_argument(
         "--schema",
@@ -174,12 +166,15 @@ def _add_undo(commands: Subparsers) -> None:
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
     """Add the option for the folder of undo journals."""
-    parser.add_argument(
-        "--state",
-        type=Path,
-        metavar="DIR",
-        help="folder of undo journals (default $XDG_STATE_HOME/tritonwatch/chaos, or "
-        "~/.local/state/tritonwatch/chaos)",
+    add_values(
+        parser,
+        (
+            *("--state", Path, "DIR"),
+            (
+                "folder of undo journals (default $XDG_STATE_HOME/tritonwatch/chaos, or "
+                "~/.local/state/tritonwatch/chaos)"
+            ),
+        ),
     )
 
 

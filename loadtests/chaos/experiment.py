@@ -1,4 +1,4 @@
-"""An experiment: Chaos Toolkit's keys, and an extension that says what is loaded.
+"""An experiment: Chaos Toolkit's keys, and an extension that defines target and load.
 
     version: 1.0.0
     title: The server is frozen for a second
@@ -11,8 +11,8 @@
         target: {kind: embedded, models: [digits_fp32]}
         load: {models: [{model: digits_fp32}], profile: {kind: poisson, requests_per_second: 100}}
 
-https://chaostoolkit.org/reference/api/experiment/ has the format. Of its providers there are
-the functions of `loadtests.chaos.toolkit`; extensions of others are kept and not read.
+https://chaostoolkit.org/reference/api/experiment/ has the format. Its providers are
+the functions of `loadtests.chaos.toolkit`; extensions of other tools are kept and not read.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from exporter.settings import Settings
 from loadtests import scenario as scenarios
 from loadtests.chaos import faults
 from loadtests.chaos.measuring.detection import DetectSettings
+from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import RecoverySettings
 from loadtests.chaos.running.activities import (
     Action,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.faults.fault import Fault
     from loadtests.scenario import Scenario
 
-NAME: Final = "tritonwatch"
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
 """Time allowed for one activity without its pauses, for schedules and deadlines."""
@@ -67,7 +67,7 @@ class BlastRadius(Settings):
     """Limits on what faults may touch; others are refused."""
 
     text: str = Field(default="", max_length=1000)
-    """Description, for those who approve the experiment."""
+    """Description for the reviewers of the experiment."""
     models: tuple[str, ...] | None = Field(default=None)
     """Models that faults may name; any where left out."""
     kinds: tuple[str, ...] | None = Field(default=None)
@@ -144,20 +144,16 @@ class Experiment(Settings):
 
     @property
     def method_seconds(self) -> float:
-        """The longest that method and rollbacks may take."""
-        activities = len(self.method) + len(self.rollbacks)
-        return self.pauses_seconds + _ACTION_SECONDS * activities
-
-    @property
-    def pauses_seconds(self) -> float:
-        """Seconds that method and rollbacks wait, most of their duration."""
-        activities = (*self.method, *self.rollbacks)
-        return sum(a.pauses.before + a.pauses.after for a in activities)
+        """Maximum duration of method and rollbacks."""
+        return sum(
+            a.pauses.before + a.pauses.after + _ACTION_SECONDS
+            for a in (*self.method, *self.rollbacks)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An experiment and its file's own words."""
+    """An experiment and the document of its file."""
 
     name: str
     """Name of the file, without its suffix."""

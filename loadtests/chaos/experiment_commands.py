@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from loadtests.announce import announcers_among
 from loadtests.chaos import experiment
-from loadtests.chaos.faults.fault import FaultRefusedError
+from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file
 from loadtests.chaos.results.journal_file import Journal
@@ -17,6 +17,7 @@ from loadtests.chaos.running.runner import RunOptions
 from loadtests.chaos.soak import drawn, soak_document, soaked
 from loadtests.chaos.targets.chaos_target import require_allowed
 from loadtests.chaos.undoing.undo_command import state_of
+from loadtests.errors import FaultRefusedError
 from pages import page_text
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _changed(loaded: Loaded, options: argparse.Namespace) -> Loaded:
     if not over:
         return loaded
     entries = [
-        {**entry, **over} if entry.get("name") == experiment.NAME else entry
+        {**entry, **over} if entry.get("name") == NAME else entry
         for entry in loaded.document["extensions"]
     ]
     return loaded.changed({**loaded.document, "extensions": entries})
@@ -67,7 +68,7 @@ def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
         announcers=announcers_among(options),
         progress=_progress(options),
     )
-    for loaded in chosen:  # all of them before the first is run
+    for loaded in chosen:  # before the first one runs
         require_allowed(loaded.experiment.extension.target, how.allow)
     worst = 0
     for loaded in chosen:
@@ -97,7 +98,7 @@ def _report(
 
 
 def soak(options: argparse.Namespace) -> int:
-    """Random faults for a while, and whether anything grows."""
+    """Inject random faults for a while, and check for growth."""
     loaded = drawn(options.minutes, options.seed)
     how = RunOptions(state=state_of(options), progress=_progress(options))
     (seen,) = _journal(loaded, runner.run(loaded, how), options).repetitions
@@ -117,9 +118,9 @@ def _journal(
 
 
 def _progress(options: argparse.Namespace) -> Callable[[str], None]:
-    def tell(line: str) -> None:
+    def write(line: str) -> None:
         if not options.quiet:
             sys.stderr.write(f"chaos: {line}\n")
             sys.stderr.flush()
 
-    return tell
+    return write

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Site:
     """A deployment that may be broken; filled in while it comes up.
 
-    Its processes are looked for each time: a server that was restarted is another process.
-    What a deployment does not have is None, and a fault that needs it refuses.
+    Its processes are searched each time: a server that was restarted is another process.
+    Parts that a deployment lacks are None, and a fault that needs one is refused.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Site:
         return listener(self.sidecar_url.rpartition("//")[2].partition("/")[0])
 
     def loaded(self, protocol: str) -> str:
-        """Return host:port where users ask: the proxy, where there is one."""
+        """Return the host:port for users' requests: the proxy, where there is one."""
         grpc, http = self.grpc, self.http
         if self.proxy is not None:
             grpc, http = self.proxy.grpc, self.proxy.http

@@ -1,4 +1,4 @@
-"""A soak: faults drawn at random, one after another, and whether the sidecar grows.
+"""A soak: random faults, one after another, and a test for growth of the sidecar.
 
 It is an ordinary experiment whose method is drawn from a seed, and is run, undone and
 reported like any other. In addition, the trend of the sidecar's memory and descriptors over
@@ -14,7 +14,7 @@ import numpy as np
 
 from exporter.settings import Settings
 from loadtests.chaos import experiment
-from loadtests.chaos.measuring.observations import UP
+from loadtests.chaos.measuring.observations import NAME, UP
 from loadtests.chaos.measuring.polling import OPEN_FDS, RESIDENT
 from loadtests.chaos.running.activities import TOOLKIT
 from pages.blocks import Document, Facts, Items
@@ -53,10 +53,10 @@ _LONGEST: Final = 90
 """Faults of one soak: a method has an end."""
 _WARM_UP_SHARE: Final = 0.25
 _BLOCK_SECONDS: Final = 60.0
-"""Scrapes of so long count as one value, their median: memory goes in steps."""
+"""Scrapes of this time count as one value, their median: memory goes in steps."""
 _LEAST_BLOCKS: Final = 8
 _LEAST_SECONDS: Final = 600.0
-"""Shorter than that after the warm-up, a slope by the hour says nothing."""
+"""Shorter than that after the warm-up, an hourly slope means nothing."""
 _FLAT: Final = 4
 """Descriptors more than after the warm-up: connections come and go."""
 
@@ -74,12 +74,12 @@ class Soak(Settings):
     growth_high: float | None
     """Its 95 % interval: Student's, of the growth by the minute.
 
-    Memory goes in steps that stay, so that it is the steps which are independent of
-    each other, and not what lies about a line: an interval of a line's slope (Sen's,
-    say) holds the true growth twice in five."""
+    Memory grows in steps that stay, so the steps are independent of each other and the
+    residuals of a line are not: an interval of a line's slope (like Sen's) holds the true
+    growth in two of five cases."""
     growth_late: float | None
     """The same growth over the second half. What fills (windows of five minutes, arenas)
-    comes to an end, and then it is less; what leaks goes on."""
+    reaches its limit, and growth slows; a leak continues."""
     open_fds_growth: int | None
     scrapes: int
     """Of the whole soak."""
@@ -87,7 +87,7 @@ class Soak(Settings):
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """All that the sidecar did wrong, in sentences."""
+        """The faults of the sidecar, in sentences."""
         low, late = self.growth_low, self.growth_late
         told = []
         if (
@@ -113,7 +113,7 @@ class Soak(Settings):
 
 
 def drawn(minutes: float, seed: int) -> Loaded:
-    """The experiment of a soak that takes about so long.
+    """Return the experiment of a soak of about this length.
 
     Raises:
         ValueError: it is longer than one method can be.
@@ -162,13 +162,13 @@ def _document(
     return {
         "version": "1.0.0",
         "title": f"Random faults for {minutes:g} minutes",
-        "description": "Whether everything comes back each time, and nothing grows.",
+        "description": "Users are served again after each fault, and nothing grows.",
         "tags": ["soak"],
         "method": list(method),
         "rollbacks": [_activity("undo", "undo", None, 0.0)],
         "extensions": [
             {
-                "name": experiment.NAME,
+                "name": NAME,
                 "target": {
                     "kind": "embedded",
                     "models": [MODEL],
@@ -195,7 +195,9 @@ def soaked(evidence: Evidence) -> Soak:
     warm = _WARM_UP_SHARE * end
     resident = _blocks(evidence.of_metric(RESIDENT), warm)
     descriptors = _blocks(evidence.of_metric(OPEN_FDS), warm)
-    slope = _slope(resident)
+    slope, late = _slope(resident), None
+    if slope[0] is not None:
+        late = _slope_of(resident[len(resident) // 2 :])[0]
     return Soak(
         faults=sum(event.what == "injected" for event in evidence.events),
         watched_seconds=end - warm,
@@ -204,7 +206,7 @@ def soaked(evidence: Evidence) -> Soak:
         growth_bytes_per_hour=slope[0],
         growth_low=slope[1],
         growth_high=slope[2],
-        growth_late=None if slope[0] is None else _late(resident),
+        growth_late=late,
         open_fds_growth=_rise(descriptors),
         scrapes=len(scrapes),
         failed_scrapes=scrapes.count(0),
@@ -241,10 +243,6 @@ def _slope(blocks: np.ndarray) -> tuple[float | None, float | None, float | None
     return _slope_of(blocks)
 
 
-def _late(blocks: np.ndarray) -> float:
-    return _slope_of(blocks[len(blocks) // 2 :])[0]
-
-
 def _slope_of(blocks: np.ndarray) -> tuple[float, float, float]:
     from scipy.stats import t  # noqa: PLC0415 - heavy, only here
 
@@ -270,7 +268,9 @@ def soak_document(soak: Soak, judged: Findings) -> Document:
         f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
         f"{_mega(soak.growth_late)} in the second half; wanted are at most "
         f"{_mega(GROWTH_BYTES_PER_HOUR)}",
-        "descriptors": _signed(soak.open_fds_growth),
+        "descriptors": "unknown"
+        if soak.open_fds_growth is None
+        else f"{soak.open_fds_growth:+d}",
     }
     title = (
         f"soak: {judged.verdict.upper()}; {soak.faults} faults, "
@@ -281,7 +281,3 @@ def soak_document(soak: Soak, judged: Findings) -> Document:
 
 def _mega(value: float | None) -> str:
     return "unknown" if value is None else f"{value / 1e6:.2f} MB"
-
-
-def _signed(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:+d}"

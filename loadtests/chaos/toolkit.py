@@ -3,7 +3,7 @@
     provider: {type: python, module: loadtests.chaos.toolkit, func: availability,
                arguments: {window_seconds: 1.0}}
 
-They speak of the experiment that runs in this process, under `tritonwatch chaos run`.
+They act on the experiment that runs in this process, under `tritonwatch chaos run`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from exporter.output.exposition import parse_text
 from loadtests.chaos import faults
-from loadtests.chaos.faults.fault import FaultFailedError
-from loadtests.errors import LoadError
+from loadtests.chaos.measuring.polling import fetch
+from loadtests.errors import FaultFailedError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,7 +31,7 @@ class NotRunningError(LoadError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"found no {what} that {__name__} could speak of; run the experiment with "
+            f"found no {what} for {__name__}; run the experiment with "
             "`tritonwatch chaos run FILE`, with a target and a load in its extension"
         )
 
@@ -40,7 +41,7 @@ _running: Repetition | None = None
 
 @contextlib.contextmanager
 def during(run: Repetition) -> Generator[None]:
-    """Make this the experiment that the functions speak of."""
+    """Make this the experiment of the functions while the block lasts."""
     global _running  # noqa: PLW0603 - experiments call functions without a context
     before, _running = _running, run
     try:
@@ -80,7 +81,7 @@ def undo() -> list[str]:
 def availability(window_seconds: float = 1.0) -> float | None:
     """Probe: the share of correct answers in the last moment, from 0 to 1.
 
-    None where nothing was asked meanwhile.
+    None where no request was sent meanwhile.
     """
     return _live().availability(window_seconds)
 
@@ -98,9 +99,7 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
     None where the sidecar shows none.
     """
-    from exporter.output.exposition import parse_text  # noqa: PLC0415 - it imports much
-
-    page = _fetch(_sidecar(), "/metrics") or b""
+    page = fetch(_sidecar(), "/metrics") or b""
     wanted = (labels or {}).items()
     found = [
         value
@@ -111,7 +110,7 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
 
 def server_ready(patience_seconds: float = 0.0) -> bool:
-    """Probe: whether Triton's own health endpoint says ready, in so long at the latest.
+    """Probe: True if Triton's own health endpoint reports ready within this time.
 
     While a model is loaded it does not, for some tenths of a second.
     """
@@ -119,7 +118,7 @@ def server_ready(patience_seconds: float = 0.0) -> bool:
     if site is None:
         raise NotRunningError("target")
     deadline = time.monotonic() + patience_seconds
-    while _fetch(site.http, "/v2/health/ready") is None:
+    while fetch(site.http, "/v2/health/ready") is None:
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_SECONDS)
@@ -127,14 +126,8 @@ def server_ready(patience_seconds: float = 0.0) -> bool:
 
 
 def sidecar_up() -> bool:
-    """Probe: whether the sidecar answers."""
-    return _fetch(_sidecar(), "/-/healthy") is not None
-
-
-def _fetch(address: str, path: str) -> bytes | None:
-    from loadtests.chaos.measuring.polling import fetch  # noqa: PLC0415 - it imports much
-
-    return fetch(address, path)
+    """Probe: True if the sidecar answers."""
+    return fetch(_sidecar(), "/-/healthy") is not None
 
 
 def _sidecar() -> str:

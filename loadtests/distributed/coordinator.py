@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.announce import AnnouncedRun, telling
+from loadtests.announce import AnnouncedRun, announcing
 from loadtests.distributed.tally import Tally
 from loadtests.scenario import ClosedLoop, to_json
 
@@ -67,8 +67,8 @@ class Coordinator:
         for worker in self.shares:
             self._send("prepare", {"scenario": to_json(self.scenario)}, worker)
 
-    def hear(self, what: str, content: Mapping[str, Any]) -> None:
-        """A worker says that it is ready, done, or has failed."""
+    def receive(self, what: str, content: Mapping[str, Any]) -> None:
+        """Handle a worker's report that it is ready, done, or has failed."""
         share = self.shares.get(content["worker"])
         if share is None or share.over:
             return  # it joined later, or was given up
@@ -91,7 +91,7 @@ class Coordinator:
         if share is not None:
             share.tally.merge(Tally.from_state(news))
 
-    def look(self, alive: Sequence[str]) -> None:
+    def check_workers(self, alive: Sequence[str]) -> None:
         """Give up workers that have disappeared."""
         for worker, share in self.shares.items():
             if worker not in alive and not share.over:
@@ -136,7 +136,9 @@ class Coordinator:
             }
             self._send("start", order, worker)
         phases = self.scenario.profile.phases()
-        self._closing.enter_context(telling(self._announced, self._announcers, phases))
+        self._closing.enter_context(
+            announcing(self._announced, self._announcers, phases)
+        )
 
     def close(self) -> None:
         """Announce that the run is over."""

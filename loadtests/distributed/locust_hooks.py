@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
@@ -21,25 +22,25 @@ from locust.runners import (
 )
 
 from exporter.errors import TritonwatchError
+from loadtests import json_file
 from loadtests.announce import announcers_among
-from loadtests.command_options import add_announcers, add_target
+from loadtests.command_options import add_announcers, add_target, add_values
 from loadtests.distributed import locust_numbers
 from loadtests.distributed.coordinator import Coordinator
 from loadtests.distributed.worker import WorkerRun
+from loadtests.errors import PlanError
 from loadtests.run_text import distributed_text
 from loadtests.scenario import ClosedLoop
 from loadtests.scenario_options import scenario_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from loadtests.scenario import Scenario
 
 EXIT_USAGE: Final = 2
 EXIT_INVALID: Final = 3
 _DONE_SECONDS: Final = 10.0
 _WEEK_SECONDS: Final = 7 * 86_400
-_LOOK_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 
 log = logging.getLogger("tritonwatch")
 
@@ -70,7 +71,7 @@ class ScheduleShape(LoadTestShape):
         coordinator, runner = LOAD.coordinator, LOAD.environment.runner
         if coordinator is not None:
             alive = _alive(runner)
-            coordinator.look(alive)
+            coordinator.check_workers(alive)
             quiet = 0.0 if isinstance(runner, LocalRunner) else WORKER_REPORT_INTERVAL
             if coordinator.over(quiet + 0.5):
                 return None
@@ -87,17 +88,14 @@ def _alive(runner: Any) -> list[str]:
 def _add_options(parser: Any) -> None:
     group = parser.add_argument_group("tritonwatch")
     add_target(group)
-    group.add_argument(
-        "--load-profile",
-        metavar="KIND",
-        help="an open loop; without, -u users in a closed",
+    add_values(
+        group,
+        ("--load-profile", str, "KIND", "an open loop; without, -u users in a closed"),
+        ("--rate", float, "R", "of the profile"),
+        ("--duration", float, "S", "of the profile"),
+        ("--result", str, "FILE", "write the merged histograms there as JSON"),
     )
-    group.add_argument("--rate", type=float, metavar="R", help="of the profile")
-    group.add_argument("--duration", type=float, metavar="S", help="of the profile")
     group.add_argument("--set", action="append", metavar="KEY=VALUE")
-    group.add_argument(
-        "--result", metavar="FILE", help="write the merged histograms there as JSON"
-    )
     add_announcers(group)
 
 
@@ -116,7 +114,7 @@ def _init(environment: Any, **_: object) -> None:
             environment.shape_class = make()
             environment.shape_class.runner = runner
         for what in ("ready", "done", "failed"):
-            runner.register_message(f"tritonwatch_{what}", _hear)
+            runner.register_message(f"tritonwatch_{what}", _receive)
         environment.events.test_start.add_listener(_begin)
         environment.events.test_stop.add_listener(_end)
         environment.events.worker_report.add_listener(_count)
@@ -126,7 +124,7 @@ def _init(environment: Any, **_: object) -> None:
         environment.events.report_to_master.add_listener(_report)
         environment.events.test_stop.add_listener(_stop)
         environment.events.quitting.add_listener(_stop)
-    # gevent's timers count from when its loop looked at the clock last, and that was
+    # gevent's timers count from the last time its loop read the clock, and that was
     # before all the imports: --run-time would be seconds too short.
     gevent.get_hub().loop.update_now()
 
@@ -151,7 +149,7 @@ def _scenario(environment: Any) -> Scenario:
 def _begin(environment: Any, **_: object) -> None:
     if LOAD.scenario is None:
         return
-    _options, runner = environment.parsed_options, environment.runner
+    runner = environment.runner
     announcers = announcers_among(environment.parsed_options)
 
     def send(what: str, content: dict[str, Any], worker: str) -> None:
@@ -161,11 +159,11 @@ def _begin(environment: Any, **_: object) -> None:
     LOAD.coordinator.prepare()
 
 
-def _hear(environment: Any, msg: Any, **_: object) -> None:
+def _receive(environment: Any, msg: Any, **_: object) -> None:
     coordinator = LOAD.coordinator
     if coordinator is None:
         return
-    coordinator.hear(msg.type.removeprefix("tritonwatch_"), msg.data)
+    coordinator.receive(msg.type.removeprefix("tritonwatch_"), msg.data)
     failed = [share for share in coordinator.shares.values() if share.failed]
     if len(failed) == len(coordinator.shares):
         environment.process_exit_code = 1
@@ -186,31 +184,25 @@ def _end(environment: Any, **_: object) -> None:
 
 
 def _conclude(environment: Any) -> None:
-    coordinator, LOAD.coordinator = LOAD.coordinator, None
+    coordinator = LOAD.coordinator
     if coordinator is None:
         return
-    LOAD.coordinator = coordinator
     last = time.monotonic() + _DONE_SECONDS
     while not coordinator.over(0.0) and time.monotonic() < last:
-        coordinator.look(_alive(environment.runner))
-        gevent.sleep(_LOOK_SECONDS)
+        coordinator.check_workers(_alive(environment.runner))
+        gevent.sleep(_POLL_SECONDS)
     LOAD.coordinator = None
     coordinator.close()
     sys.stdout.write(distributed_text(coordinator))
     sys.stdout.flush()
     if coordinator.reasons() and environment.process_exit_code is None:
         environment.process_exit_code = EXIT_INVALID
-    result: Path | str | None = environment.parsed_options.result
+    result: str | None = environment.parsed_options.result
     if result is not None:
-        _write(str(result), coordinator)
-
-
-def _write(path: str, coordinator: Coordinator) -> None:
-    try:
-        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(coordinator.document(), file)
-    except OSError as error:
-        log.error("%s cannot be written: %s", path, error.strerror)  # noqa: TRY400
+        try:
+            json_file.write(Path(result), json.dumps(coordinator.document()))
+        except PlanError as error:
+            log.error("%s", error)  # noqa: TRY400 - the reason is in the message
 
 
 # On each worker.
@@ -251,7 +243,7 @@ def user_left() -> None:
 
 def wait() -> None:
     """Wait a moment, as the only act of a Locust user; the sender does the rest."""
-    gevent.sleep(_LOOK_SECONDS)
+    gevent.sleep(_POLL_SECONDS)
     if LOAD.run is None:
         raise StopUser
 

@@ -1,7 +1,7 @@
-"""Locust's table, UI and files with the microseconds it otherwise rounds away.
+"""Locust's table, UI and files with the microseconds that it rounds away by default.
 
-Locust keeps whole milliseconds below 100 ms and two digits above. It lets that be
-replaced; what prints the numbers as integers is replaced with it.
+Locust keeps whole milliseconds below 100 ms and two digits above. Its rounding and the
+functions that print integers are replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from exporter.histograms.buckets import UPPER, ZERO_THRESHOLD, slot_of
 
 
 def bucketed(milliseconds: float) -> float:
-    """The middle of the value's histogram bucket in milliseconds, in four digits.
+    """Return the middle of the value's histogram bucket in milliseconds, in four digits.
 
     Off by at most 1.1 %. The same bucket as in the histogram, so that Locust's percentiles
     are those of it.
@@ -29,7 +29,7 @@ def bucketed(milliseconds: float) -> float:
 
 
 def install() -> None:
-    """Replace; may be called again."""
+    """Replace Locust's functions; may be called again."""
     replaced: Any = stats
     replaced.bucket_response_time = bucketed
     replaced.proper_round = _rounded

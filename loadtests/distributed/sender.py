@@ -1,6 +1,6 @@
 """A worker's sender: `python -m loadtests.distributed.sender`, its orders on stdin.
 
-First a scenario as JSON; when its requests are ready it says so, and waits for
+First a scenario as JSON; when its requests are ready it reports that, and waits for
 {"start_at", "worker", "workers"}. {"concurrency": n} resizes a closed loop, {"stop":
 true} ends the run, and so does the end of stdin: no sender outlives its worker. It
 answers in frames: JSON lines, some with requests that ended.
@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from exporter.errors import TritonwatchError
 from loadtests import plan
 from loadtests.engine import Options, Progress, run_closed, run_open
+from loadtests.execute import options_of
 from loadtests.prepare import prepared
 from loadtests.profiles.profile import arrivals_of
 from loadtests.result_file import packed, summary, unpacked
@@ -72,27 +73,27 @@ def read(source: IO[bytes]) -> Frame | None:
 
 def main() -> int:
     """Run one load for one worker."""
-    # Ctrl-C goes to the whole terminal; the worker says when to stop.
+    # Ctrl-C goes to the whole terminal; the worker sends the order to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Unbuffered: a thread that waits in a buffered reader holds its lock at the exit.
     orders = io.FileIO(sys.stdin.fileno(), closefd=False)
-    told = _Writer(sys.stdout.buffer)
+    out = _Writer(sys.stdout.buffer)
     first = orders.readline()
     if not first:
         return 0
     scenario = Scenario.model_validate_json(first)
     try:
         mix = prepared(scenario)
-        told.put(Frame("ready", {"entries": [e.name for e in mix.entries]}))
+        out.write(Frame("ready", {"entries": [e.name for e in mix.entries]}))
         start = json.loads(orders.readline() or _STOP)
         if start.get("stop"):
-            told.put(Frame("failed", {"message": _TOO_SOON}))
+            out.write(Frame("failed", {"message": _TOO_SOON}))
             return 0
-        told.put(_ended(_Run(scenario, mix, orders, told).run(start)))
+        out.write(_ended(_Run(scenario, mix, orders, out).run(start)))
     except TritonwatchError as error:
-        told.put(Frame("failed", {"message": str(error)}))
+        out.write(Frame("failed", {"message": str(error)}))
     finally:
-        told.close()
+        out.close()
     return 0
 
 
@@ -100,31 +101,31 @@ class _Run:
     """One run, and the orders that come meanwhile."""
 
     def __init__(
-        self, scenario: Scenario, mix: Mix, orders: io.FileIO, told: _Writer
+        self, scenario: Scenario, mix: Mix, orders: io.FileIO, out: _Writer
     ) -> None:
         self._scenario = scenario
         self._mix = mix
-        self._told = told
+        self._out = out
         self._stopped = threading.Event()
         self._loop: tuple[asyncio.AbstractEventLoop, Loop] | None = None
         self._concurrency = 0
-        self._thread = threading.Thread(target=self._obey, args=(orders,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._follow_orders, args=(orders,), daemon=True
+        )
 
     def run(self, start: dict[str, Any]) -> RunResult:
         """Send this worker's share."""
         self._thread.start()
         scenario, profile = self._scenario, self._scenario.profile
         worker, workers = int(start["worker"]), int(start["workers"])
-        objective = scenario.objective()
-        options = Options(
-            timeout_seconds=scenario.timeout_seconds,
-            seed=scenario.seed,
-            slo_seconds=None if objective is None else objective.limit_seconds,
-            start_at=float(start["start_at"]),
-            progress=self._tell,
-            progress_seconds=_PROGRESS_SECONDS,
-            stop=self._stopped.is_set,
-            profile=profile.model_dump(mode="json"),
+        options = options_of(
+            scenario,
+            Options(
+                start_at=float(start["start_at"]),
+                progress=self._report_progress,
+                progress_seconds=_PROGRESS_SECONDS,
+                stop=self._stopped.is_set,
+            ),
         )
         target = scenario.target.target()
         if isinstance(profile, ClosedLoop):
@@ -147,10 +148,10 @@ class _Run:
             options=replace(options, chosen=chosen),
         )
 
-    def _tell(self, progress: Progress) -> None:
+    def _report_progress(self, progress: Progress) -> None:
         if progress.finished.size:
             ended = progress.requests.where(progress.finished)
-            self._told.put(Frame("batch", {"in_flight": progress.in_flight}, ended))
+            self._out.write(Frame("batch", {"in_flight": progress.in_flight}, ended))
 
     def _control(self, loop: Loop) -> None:
         import asyncio  # noqa: PLC0415
@@ -158,7 +159,7 @@ class _Run:
         self._loop = (asyncio.get_running_loop(), loop)
         loop.start_with(self._concurrency)
 
-    def _obey(self, orders: io.FileIO) -> None:
+    def _follow_orders(self, orders: io.FileIO) -> None:
         for line in orders:
             order = json.loads(line)
             if order.get("stop"):
@@ -184,7 +185,7 @@ class _Writer:
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
-    def put(self, frame: Frame) -> None:
+    def write(self, frame: Frame) -> None:
         """Write it soon."""
         self._waiting.put(frame)
 

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from exporter.histograms.histogram import Histogram
-from loadtests.result import Outcome, histograms_of
+from loadtests.result import HISTOGRAMS, Outcome, histograms_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loadtests.result import Requests
-
-HISTOGRAMS: Final = (
-    "from_intended",
-    "from_send",
-    "dispatch_delay",
-    "first_response",
-    "mean_gap",
-)
 
 
 @dataclass(slots=True)
@@ -51,11 +43,6 @@ class Tally:
     def count(self) -> int:
         """Requests that ended."""
         return sum(self.outcomes.values())
-
-    @property
-    def ok(self) -> int:
-        """Right answers."""
-        return self.outcomes["ok"]
 
     def to_state(self) -> dict[str, Any]:
         """Return it as values for JSON or msgpack."""

@@ -57,11 +57,6 @@ class WorkerRun:
         self._order(scenario)
         self._reader = gevent.spawn(self._read)
 
-    @property
-    def ended(self) -> bool:
-        """True if the sender has returned its result."""
-        return self._ended
-
     def start(self, order: dict[str, Any]) -> None:
         """Set the common start and this worker's share, when all workers are ready."""
         self._started_at = float(order["start_at"])
@@ -69,12 +64,12 @@ class WorkerRun:
         self._resize()
 
     def user_came(self) -> None:
-        """One more in a closed loop."""
+        """Keep one more request in flight, in a closed loop."""
         self._users += 1
         self._resize()
 
     def user_left(self) -> None:
-        """One less."""
+        """Keep one less."""
         self._users -= 1
         self._resize()
 
@@ -101,12 +96,12 @@ class WorkerRun:
             self._sender.stdin.write(line.encode() + b"\n")
             self._sender.stdin.flush()
         except (BrokenPipeError, ValueError):
-            return  # it ended; the reader tells
+            return  # it has ended; the reader reports it
 
     def _read(self) -> None:
         try:
             while (frame := sender.read(self._sender.stdout)) is not None:
-                self._take(frame)
+                self._handle(frame)
         except ValueError as error:
             self._fail(f"the sender broke off: {error}")
         if not self._ended:
@@ -114,28 +109,28 @@ class WorkerRun:
         self._sender.stdin.close()
         self._sender.wait()
 
-    def _take(self, frame: sender.Frame) -> None:
+    def _handle(self, frame: sender.Frame) -> None:
         match frame.kind:
             case "ready":
                 self._entries = list(frame.content["entries"])
-                self._tell("ready", {})
+                self._send_to_master("ready", {})
             case "batch" if frame.requests is not None:
                 self._news.add(frame.requests)
                 self._fire(frame.requests)
             case "result":
                 self._ended = True
-                self._tell("done", {**frame.content, "news": self.news()})
+                self._send_to_master("done", {**frame.content, "news": self.news()})
             case "failed":
                 self._fail(str(frame.content["message"]))
 
     def _fail(self, message: str) -> None:
         self._ended = True
-        self._tell("failed", {"message": message, "news": self.news()})
+        self._send_to_master("failed", {"message": message, "news": self.news()})
 
-    def _tell(self, what: str, content: dict[str, Any]) -> None:
+    def _send_to_master(self, what: str, content: dict[str, Any]) -> None:
         runner = self._environment.runner
-        told = {"worker": runner.client_id, **content}
-        runner.send_message(f"tritonwatch_{what}", told)
+        message = {"worker": runner.client_id, **content}
+        runner.send_message(f"tritonwatch_{what}", message)
 
     def _fire(self, requests: Requests) -> None:
         """Locust's own event for each, so that its table and every listener work."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from exporter.config import configuration
 from exporter.features.energy.energy_settings import PowerSettings
 from exporter.features.energy.sources.power_model import ModelSettings
-from loadtests.announce import AnnouncedRun, announcers_among, telling
+from loadtests.announce import AnnouncedRun, announcers_among, announcing
 from loadtests.efficiency.efficiency_curve import CurveOptions, measure
 from loadtests.efficiency.efficiency_document import curve_document, pair_document
 from loadtests.efficiency.metering import metered
@@ -36,7 +36,7 @@ def run_curve(options: argparse.Namespace) -> int:
     scenario, sources = _scenario(options), _sources(options)
     run = AnnouncedRun("load", scenario.name, "specpower")
     with (
-        _told(run, options),
+        _announced(run, options),
         metered(sources) as meter,
         interruptible() as asked,
     ):
@@ -49,7 +49,7 @@ def run_curve(options: argparse.Namespace) -> int:
                 concurrency=options.concurrency,
                 maximum_per_second=options.maximum,
                 stop=asked,
-                tell=_tell,
+                log=_log,
                 follow=run.follow,
             ),
         )
@@ -61,7 +61,7 @@ def run_pair(options: argparse.Namespace) -> int:
     """One model beside another."""
     scenario, sources = _scenario(options), _sources(options)
     run = AnnouncedRun("load", scenario.name, "pair")
-    with _told(run, options), metered(sources) as meter, interruptible() as asked:
+    with _announced(run, options), metered(sources) as meter, interruptible() as asked:
         run.enter("pairs")
         report = compare(
             scenario,
@@ -72,7 +72,7 @@ def run_pair(options: argparse.Namespace) -> int:
                 concurrency=options.concurrency,
                 data=options.labelled,
                 stop=asked,
-                tell=_tell,
+                log=_log,
             ),
         )
     publish(options, pair_document(report), report.model_dump_json(indent=2))
@@ -80,19 +80,16 @@ def run_pair(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _told(run: AnnouncedRun, options: argparse.Namespace) -> Generator[None]:
+def _announced(run: AnnouncedRun, options: argparse.Namespace) -> Generator[None]:
     """Announce the run; report receivers that could not be reached at its end."""
     try:
-        with telling(run, announcers_among(options)):
+        with announcing(run, announcers_among(options)):
             yield
     finally:
-        run.tell_problems()
+        run.report_problems()
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
-    # Options of `load run` that these commands choose themselves.
-    for name in ("profile", "rate", "set", "duration", "name"):
-        setattr(options, name, None)
     require_folders(options.json)
     return scenario_of(options)
 
@@ -112,6 +109,6 @@ def _sources(options: argparse.Namespace) -> Sequence[AnySource]:
     return (*power.sources, modelled)
 
 
-def _tell(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -1,7 +1,7 @@
 """The efficiency curve: calibrate, then 100, 90 … 10 % of that and idle.
 
 Levels and score are SPECpower_ssj2008's. Its calibration, too: the mean of the last two
-of three runs as fast as it goes, here in a closed loop.
+of three runs at the highest speed, here in a closed loop.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CurveOptions:
     maximum_per_second: float | None = None
     """Rate that counts as 100 %, instead of calibrating."""
     stop: Callable[[], bool] | None = None
-    tell: Callable[[str], None] = lambda _: None
+    log: Callable[[str], None] = lambda _: None
     follow: Callable[[Sequence[Phase]], None] = lambda _: None
     """Called with the phases that start now, for announcements."""
 
@@ -72,7 +72,7 @@ def measure(
         options.follow((Phase("calibration", 0.0, math.inf, None),))
         calibrations = _calibrated(scenario, mix, options)
         maximum = mean(run.throughput for run in calibrations[_DISCARDED:])
-    options.tell(f"100 % is {maximum:.5g} requests a second")
+    options.log(f"100 % is {maximum:.5g} requests a second")
     profile = SpecPower(
         maximum_requests_per_second=max(maximum, 1e-3),
         level_seconds=options.level_seconds,
@@ -88,7 +88,13 @@ def measure(
     meter.wait_past(began + profile.length_seconds)
     rows = _rows(scenario)
     levels = tuple(
-        _level(phase, phase_load(phase, maximum), result, meter, rows)
+        _level(
+            phase,
+            (phase.requests_per_second or 0.0) / maximum if maximum else 0.0,
+            result,
+            meter,
+            rows,
+        )
         for phase in profile.phases()
     )
     about = result.about
@@ -119,18 +125,13 @@ def score(levels: tuple[EfficiencyLevel, ...], boundary: str) -> float:
     return rates / watts if watts > 0 else 0.0
 
 
-def phase_load(phase: Phase, maximum: float) -> float:
-    """Share of the maximum that a phase offers."""
-    return (phase.requests_per_second or 0.0) / maximum if maximum else 0.0
-
-
 def _calibrated(scenario: Scenario, mix: Mix, options: CurveOptions) -> list[RunResult]:
     loop = ClosedLoop(
         concurrency=options.concurrency, duration_seconds=options.level_seconds
     )
     found = []
     for number in range(_CALIBRATIONS):
-        options.tell(f"calibrating, {number + 1} of {_CALIBRATIONS}")
+        options.log(f"calibrating, {number + 1} of {_CALIBRATIONS}")
         result, _ = execute_watched(
             scenario.model_copy(update={"profile": loop}),
             mix,

@@ -189,7 +189,7 @@ def _shown(interval: Interval | None) -> str:
 
 def _verdict(report: EfficiencyReport | PairReport) -> Iterator[Block]:
     if report.valid:
-        yield Verdict("good", "VALID: nothing speaks against these numbers")
+        yield Verdict("good", "VALID: no reason against these numbers")
     else:
         yield Verdict("bad", f"INVALID: {'; '.join(report.reasons)}")
     if MODELLED in report.sources.values():

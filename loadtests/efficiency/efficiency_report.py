@@ -49,7 +49,7 @@ class EfficiencyLevel(Settings):
     """Share of the calibrated maximum; 0 is idle."""
     offered_per_second: float
     inferences_per_second: float
-    """Right answers, times the rows of a request."""
+    """Correct answers, times the rows of a request."""
     miss_ratio: float
     power: tuple[LevelPower, ...]
 
@@ -110,7 +110,7 @@ class PairReport(Settings):
 
 
 def ratio_of_sums(above: ArrayLike, below: ArrayLike, *, seed: int) -> Interval:
-    """Sum over sum, as joules over inferences, over blocks of one level.
+    """Return sum over sum, as joules over inferences, over blocks of one level.
 
     Percentile bootstrap over the blocks; neighbours are taken as independent, which
     makes the interval too narrow where power drifts.
@@ -127,7 +127,7 @@ def ratio_of_sums(above: ArrayLike, below: ArrayLike, *, seed: int) -> Interval:
 
 
 def median_ratio(above: ArrayLike, below: ArrayLike, *, seed: int) -> Interval:
-    """Median of the ratios of pairs measured one right after the other.
+    """Return the median of the ratios of pairs measured one right after the other.
 
     Percentile bootstrap over the pairs.
     """
@@ -139,7 +139,7 @@ def median_ratio(above: ArrayLike, below: ArrayLike, *, seed: int) -> Interval:
 
 
 def paired_change(before: ArrayLike, after: ArrayLike) -> Interval:
-    """Change of a proportion on the same rows, from right or wrong on each.
+    """Return the change of a proportion on the same rows, from correct or wrong on each.
 
     Wald interval with Laplace adjustment of the discordant cells (Bonett and Price,
     Journal of Educational and Behavioral Statistics 37(4), 2012), which does not

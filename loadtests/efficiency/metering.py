@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from exporter.access.work_board import WorkBoard
 from exporter.errors import TritonError
 from exporter.features.energy.energy_meter import MICRO, Meter
 from exporter.features.energy.sources.power_source import Surroundings
+from exporter.system.background import Background
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from exporter.features.energy.power_readings import Boundary, PowerSource
     from exporter.features.energy.sources import AnySource
-    from exporter.triton.http import HttpClient
 
 _INTERVAL_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 5.0
@@ -36,18 +36,17 @@ class Drawn:
     """True if all of the time was measured."""
 
 
-class PowerMeter:
-    """Cumulative energy of everything that is found, at the instants it was read."""
+class PowerMeter(Background):
+    """Reads the cumulative energy of all sources from a thread, while its block lasts."""
 
     def __init__(self, sources: Mapping[Boundary, PowerSource]) -> None:
+        super().__init__(end_seconds=_STOP_SECONDS)
         self._sources = sources
         self._meters: dict[tuple[str, str, str], Meter] = {}
         self._totals: dict[str, list[float]] = {name: [] for name in sources}
         self._times: dict[str, list[float]] = {name: [] for name in sources}
         self._gaps: dict[str, list[tuple[float, float]]] = {n: [] for n in sources}
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="power", daemon=True)
 
     @property
     def sources(self) -> dict[str, str]:
@@ -59,17 +58,9 @@ class PowerMeter:
         """Return a description of each source, by boundary."""
         return {name: source.description for name, source in self._sources.items()}
 
-    def start(self) -> None:
-        """Start reading."""
+    def __enter__(self) -> Self:
         self._read()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop reading and release the sources."""
-        self._stop.set()
-        self._thread.join(_STOP_SECONDS)
-        for source in self._sources.values():
-            source.close()
+        return super().__enter__()
 
     def drawn(self, boundary: str, start: float, end: float) -> Drawn:
         """Joules from `start` to `end`, Unix seconds that have been read past."""
@@ -94,8 +85,8 @@ class PowerMeter:
                     return
             time.sleep(_INTERVAL_SECONDS / 2)
 
-    def _run(self) -> None:
-        while not self._stop.wait(_INTERVAL_SECONDS):
+    def _work(self) -> None:
+        while not self._over.wait(_INTERVAL_SECONDS):
             self._read()
 
     def _read(self) -> None:
@@ -124,15 +115,13 @@ class PowerMeter:
 
 
 @contextlib.contextmanager
-def metered(
-    sources: Sequence[AnySource], metrics: HttpClient | None = None
-) -> Generator[PowerMeter]:
+def metered(sources: Sequence[AnySource]) -> Generator[PowerMeter]:
     """The first source of each boundary that this machine has, read for the block.
 
     Raises:
         LoadError: it has none of them.
     """
-    surroundings = Surroundings(time.monotonic, time.time, metrics, WorkBoard())
+    surroundings = Surroundings(time.monotonic, time.time, None, WorkBoard())
     found: dict[Boundary, PowerSource] = {}
     for settings in sources:
         if settings.boundary not in found:
@@ -144,9 +133,7 @@ def metered(
             "found no power source: no NVML, no readable RAPL; set the machine's "
             "power with --idle-watts and --full-watts, or sources with --config"
         )
-    meter = PowerMeter(found)
-    meter.start()
-    try:
-        yield meter
-    finally:
-        meter.stop()
+    with contextlib.ExitStack() as stack:
+        for each in found.values():
+            stack.callback(each.close)
+        yield stack.enter_context(PowerMeter(found))

@@ -21,6 +21,7 @@ from loadtests.engine import Options
 from loadtests.errors import PlanError
 from loadtests.execute import execute
 from loadtests.machine_guard import Guard, GuardLimits
+from loadtests.payloads.data_file import read_npz
 from loadtests.prepare import prepared
 from loadtests.scenario import ClosedLoop
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _ORDER: Final = 7  # a stream of random numbers of the seed
 _ROWS_A_REQUEST: Final = 32
 _TIMEOUT_SECONDS: Final = 30.0
+_LABEL: Final = "label"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,8 @@ class PairOptions:
     concurrency: int = 4
     data: Path | None = None
     """npz of labelled rows: one column for each input, and `label`."""
-    label: str = "label"
     stop: Callable[[], bool] | None = None
-    tell: Callable[[str], None] = lambda _: None
+    log: Callable[[str], None] = lambda _: None
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
     with Guard(scenario.target.target(), GuardLimits()) as guard:
         rng = np.random.default_rng((scenario.seed, _ORDER))
         for number in range(options.pairs):
-            options.tell(f"pair {number + 1} of {options.pairs}")
+            options.log(f"pair {number + 1} of {options.pairs}")
             for place in rng.permutation(2).tolist():
                 results.append(_block(singles[place], mixes[place], options))
                 reasons |= _note(seen[place], results[-1], meter, singles[place])
@@ -154,7 +155,7 @@ def _note(
 def _accuracy(
     scenario: Scenario, names: tuple[str, ...], options: PairOptions
 ) -> tuple[dict[str, float], Interval | None, int]:
-    """Accuracy of each on the labelled rows, and the change; nothing without rows."""
+    """Return accuracy by model on the labelled rows, the change, and the number of rows."""
     if options.data is None:
         return {}, None, 0
     target = scenario.target.target()
@@ -162,7 +163,7 @@ def _accuracy(
         raise PlanError("found protocol http; labelled rows need gRPC")
     client = GrpcClient(target.address, headers=dict(target.headers))
     try:
-        right = {name: _right(client, name, options) for name in names}
+        right = {name: _right(client, name, options.data) for name in names}
     finally:
         client.close()
     change = efficiency_report.paired_change(right[names[0]], right[names[1]])
@@ -170,20 +171,15 @@ def _accuracy(
     return accuracy, change, len(right[names[0]])
 
 
-def _right(client: GrpcClient, model: str, options: PairOptions) -> NDArray[np.bool_]:
-    """Return whether the model's most likely class is the label, row by row."""
+def _right(client: GrpcClient, model: str, data: Path) -> NDArray[np.bool_]:
+    """Return True for each row whose most likely class is its label."""
     spec = client.model_spec(model, "", timeout_seconds=_TIMEOUT_SECONDS)
-    if options.data is None:
-        raise PlanError("found no labelled rows")
-    with np.load(options.data, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
+    columns = read_npz(data)
     missing = {tensor.name for tensor in spec.inputs} - columns.keys()
-    if missing or options.label not in columns:
-        wanted = [*(tensor.name for tensor in spec.inputs), options.label]
-        raise PlanError(
-            f"found columns {sorted(columns)}; want {wanted}", str(options.data)
-        )
-    labels = columns[options.label]
+    if missing or _LABEL not in columns:
+        wanted = [*(tensor.name for tensor in spec.inputs), _LABEL]
+        raise PlanError(f"found columns {sorted(columns)}; want {wanted}", str(data))
+    labels = columns[_LABEL]
     right: list[NDArray[np.bool_]] = []
     for start in range(0, len(labels), _ROWS_A_REQUEST):
         chosen = slice(start, start + _ROWS_A_REQUEST)

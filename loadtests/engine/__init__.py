@@ -1,9 +1,9 @@
 """The load engine: sends requests on a schedule or at a fixed concurrency and times them.
 
     arrivals = profile.arrivals(np.random.default_rng(seed))
-    result = run_open(target, mix, arrivals, timeout_seconds=5.0, slo_seconds=0.02)
+    result = run_open(target, mix, arrivals, options=Options(timeout_seconds=5.0))
 
-Both ways block until the last answer or its timeout. They run an event loop of their
+Both functions block until the last answer or its timeout. They run an event loop of their
 own: from within one, call them in a thread.
 """
 

@@ -77,7 +77,7 @@ class AnswerCheck:
         self._learns = all(t.datatype != "BYTES" for t in entry.spec.outputs)
 
     def knows(self, answer: bytes, body: Body) -> bool:
-        """Return whether it is framed like an answer that was already found right."""
+        """Return True if it has the frame of an answer that was already found correct."""
         frame = self._frames.get(len(answer))
         return (
             frame is not None
@@ -112,7 +112,7 @@ class AnswerCheck:
         """Return the defect of an HTTP answer whose head is the first `head` bytes.
 
         `json_bytes` of what follows is JSON, the rest the tensors' binary content. Where
-        it `learns`, the next with this frame is known for right.
+        it `learns`, later answers with this frame are known to be correct.
         """
         try:
             outputs = _document_outputs(whole[head:], json_bytes)
@@ -150,7 +150,7 @@ class AnswerCheck:
 
 
 def message_outputs(message: Any) -> tuple[OutputTensor, ...]:
-    """The outputs of a ModelInferResponse, raw or typed.
+    """Return the outputs of a ModelInferResponse, raw or typed.
 
     Raises:
         ProtocolError: there are contents for another number of outputs.
@@ -191,7 +191,7 @@ def _grpc_pieces(answer: bytes) -> tuple[tuple[int, bytes], ...]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int]]:
-    """Number, and beginning and end of the content, of the length-delimited fields.
+    """Yield number, start and end of the content of the length-delimited fields.
 
     https://protobuf.dev/programming-guides/encoding/; the message is known to be one,
     and a ModelInferResponse has no fields of other kinds.

@@ -1,4 +1,4 @@
-"""Delays before a client reconnects and before it asks again."""
+"""Delays before a client reconnects and before it retries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Pauses:
 
     Args:
         backoff: how long, by the failures in a row.
-        ask: begin the next request, after so many failures.
+        ask: begins the next request, after this number of failures.
     """
 
     def __init__(self, backoff: Backoff, ask: Callable[[int], None]) -> None:

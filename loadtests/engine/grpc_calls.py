@@ -92,7 +92,7 @@ class Call(Turn):
             else:
                 self.sender.finish(self, Outcome.ERROR, now, text)
 
-    def came(self, content: bytes | bytearray) -> bytes:
+    def receive_part(self, content: bytes | bytearray) -> bytes:
         """Raise NotImplementedError: only streams are processed in parts."""
         raise NotImplementedError
 
@@ -100,15 +100,15 @@ class Call(Turn):
         outcome = Outcome.OK if fault is None else Outcome.WRONG
         self.sender.finish(self, outcome, now, fault)
 
-    def unheard(self, reason: str) -> None:
+    def not_processed(self, reason: str) -> None:
         """Handle a server that shut down before it processed the call."""
         self.sender.resend(self, f"UNAVAILABLE: {reason}")
 
-    def spoilt(self, fault: str) -> None:
+    def too_large(self, fault: str) -> None:
         """Handle an answer above the size limit."""
         self.sender.finish(self, Outcome.WRONG, perf_counter(), fault)
 
-    def broken(self, reason: str) -> None:
+    def lost(self, reason: str) -> None:
         """Handle a lost answer."""
         self.sender.unavailable(self, f"UNAVAILABLE: {reason}", answered=False)
 
@@ -140,7 +140,7 @@ class StreamCall(Call):
         """True once a response has come."""
         return self.since is not None
 
-    def came(self, content: bytes | bytearray) -> bytes:
+    def receive_part(self, content: bytes | bytearray) -> bytes:
         """Process the complete messages; return the incomplete rest."""
         now, position, size = perf_counter(), 0, len(content)
         while self.connection is not None and size - position >= _PREFIX_BYTES:

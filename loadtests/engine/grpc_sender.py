@@ -1,7 +1,7 @@
 """Requests over gRPC, with one answer each or a stream of them, on HTTP/2 of our own.
 
 With `grpc.aio` the median latency of the same server is 0.35 ms higher at 500 requests a
-second, and the verdict cannot tell: see docs/decisions/load-and-capacity.md.
+second, and the verdict cannot detect that: see docs/decisions/load-and-capacity.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loadtests.engine.senders import Turns
 from loadtests.engine.sequences import sequence_parameters
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
-from loadtests.tls import ssl_context, told
+from loadtests.tls import reason_of, ssl_context
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PATH: Final = b"/inference.GRPCInferenceService/ModelInfer"
 _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
-_LOOK_SECONDS: Final = 0.005
+_POLL_SECONDS: Final = 0.005
 _MOST_GOODBYES: Final = 5
 """Servers that shut down before they process a request; one more makes it an error."""
 
@@ -89,7 +89,7 @@ class GrpcSender:
     ) -> None:
         last = perf_counter() + _WIND_UP_SECONDS
         while self._calls and kind is None and perf_counter() < last:  # noqa: ASYNC110 - rare
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         if self._timer is not None:
             self._timer.cancel()
         if self._connecting is not None:
@@ -107,8 +107,8 @@ class GrpcSender:
         data = body.data
         sequence: Sequence | None = None
         if entry.style == "sequence":
-            sequence = taken = self.turns.take(place)
-            data += sequence_parameters(taken)
+            sequence = following = self.turns.next_sequence(place)
+            data += sequence_parameters(following)
         recorder.begin(index)
         kind = StreamCall if entry.style == "stream" else Call
         self._begin(kind(self, index, place, body, recorder, sequence, data))
@@ -125,9 +125,9 @@ class GrpcSender:
         self._calls[call] = None
         if self._timer is None:
             self._timer = self._loop.call_later(self.timeout, self._expire)
-        self._hand_over(call)
+        self._dispatch(call)
 
-    def _hand_over(self, call: Call) -> None:
+    def _dispatch(self, call: Call) -> None:
         connection = self._connection
         if connection is not None and connection.usable:
             call.connection = connection
@@ -135,7 +135,7 @@ class GrpcSender:
             return
         if perf_counter() < self._connects_at:
             # Not from within the call that sends it.
-            self._loop.call_soon(call.broken, self._failure)
+            self._loop.call_soon(call.lost, self._failure)
             return
         self._waiting.append(call)
         if self._connecting is None:
@@ -161,7 +161,7 @@ class GrpcSender:
         self._loop.call_later(wait, self._again, call)
 
     def resend(self, call: Call, message: str) -> None:
-        """A server that says goodbye costs no request that it did not take."""
+        """Resend a call that a server refused with GOAWAY."""
         call.goodbyes += 1
         if call.goodbyes > _MOST_GOODBYES:
             self.unavailable(call, message, answered=False)
@@ -171,12 +171,12 @@ class GrpcSender:
 
     def _again(self, call: Call) -> None:
         if call in self._calls:  # else it waited too long
-            self._hand_over(call)
+            self._dispatch(call)
 
     def finish(
         self, call: Call, outcome: Outcome, now: float, message: str | None
     ) -> None:
-        """A call ended, once."""
+        """Record the end of a call, once."""
         if call not in self._calls:
             return  # it had ended before
         del self._calls[call]
@@ -205,7 +205,7 @@ class GrpcSender:
                 if call not in self._calls:
                     continue  # it waited too long
                 if self._connection is None or not self._connection.usable:
-                    call.broken(self._failure)
+                    call.lost(self._failure)
                 else:
                     call.connection = self._connection
                     self._connection.request(call, call.message)
@@ -225,7 +225,7 @@ class GrpcSender:
         except TimeoutError:
             self._fail("no connection in time")
         except OSError as error:
-            self._fail(told(error))
+            self._fail(reason_of(error))
         else:
             if settled:
                 self._connection = connection

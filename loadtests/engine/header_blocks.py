@@ -65,10 +65,10 @@ class Decoder:
         self._cache: dict[bytes, tuple[Header, ...]] = {}
 
     def decode(self, block: bytes) -> tuple[Header, ...]:
-        """The headers of a block.
+        """Return the headers of a block.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a header block.
         """
         known = self._cache.get(block)
         if known is not None:

@@ -44,7 +44,7 @@ _REFUSED, _CANCEL, _MOST_TRIES = 7, 8, 20
 _LAST_STREAM: Final = 2**31 - 1
 _HEAD_BYTES: Final = 9
 _MOST_UNREAD: Final = 1 << 20
-"""Bytes of acknowledgements that the peer may leave lying."""
+"""Maximum number of acknowledgement bytes that the peer has not read."""
 
 
 class Http2Connection(asyncio.Protocol):
@@ -63,7 +63,7 @@ class Http2Connection(asyncio.Protocol):
         self._window = self._initial_window = DEFAULT_WINDOW
         self._frame_bytes = _DEFAULT_FRAME
         self._most_streams = _LAST_STREAM
-        self._taken_bytes = self._unread_bytes = 0
+        self._unacknowledged_bytes = self._unread_bytes = 0
         self._received = b""
         self._held: list[bytes] | None = None
         self._block: tuple[int, int, bytearray] | None = None
@@ -90,7 +90,7 @@ class Http2Connection(asyncio.Protocol):
         waiting += [who for who, _, _ in self._queue]
         self._queue.clear()
         for who in waiting:
-            who.broken(reason)
+            who.lost(reason)
 
     def close(self) -> None:
         """End it at once."""
@@ -176,14 +176,14 @@ class Http2Connection(asyncio.Protocol):
     # Receiving.
 
     def data_received(self, data: bytes) -> None:
-        """Any number of frames, and a part of one."""
+        """Process any number of frames, and a part of one."""
         data = self._received + data if self._received else data
         # What is sent while answers are read goes out together: one system call, and
         # the server finds as many requests as it has answered.
         held: list[bytes] = []
         self._held = held
         try:
-            position = self._take_frames(data)
+            position = self._process_frames(data)
         except (ProtocolViolation, ValueError, IndexError, struct.error) as error:
             self._reason = f"the answer is not HTTP/2: {error}"
             self.close()
@@ -194,7 +194,7 @@ class Http2Connection(asyncio.Protocol):
         if held:
             self._write(b"".join(held))
 
-    def _take_frames(self, data: bytes) -> int:
+    def _process_frames(self, data: bytes) -> int:
         """Process the complete frames; return the position of the rest."""
         position, end = 0, len(data)
         while end - position >= _HEAD_BYTES:
@@ -206,36 +206,42 @@ class Http2Connection(asyncio.Protocol):
             if end < start + size:
                 break
             position = start + size
-            self._take(kind, flags, number & _LAST_STREAM, data[start:position])
+            self._process_frame(
+                kind, flags, number & _LAST_STREAM, data[start:position]
+            )
         return position
 
     def eof_received(self) -> bool:
-        """The other side sends no more."""
+        """Handle the end of the peer's data."""
         self.usable = False
         return False
 
-    def _take(self, kind: int, flags: int, number: int, content: bytes) -> None:
+    def _process_frame(
+        self, kind: int, flags: int, number: int, content: bytes
+    ) -> None:
         if self._block is not None and kind != _CONTINUATION:
             raise ProtocolViolation("a header block was interrupted")
         if kind == _DATA:
-            self._take_data(flags, number, content)
+            self._process_data(flags, number, content)
         elif kind == _HEADERS:
             content = unpadded(flags, content)
             content = content[5:] if flags & _PRIORITY else content
-            self._take_block(flags, number, content, flags & _END_STREAM)
+            self._process_block(flags, number, content, flags & _END_STREAM)
         elif kind == _CONTINUATION:
-            self._take_continuation(flags, number, content)
+            self._process_continuation(flags, number, content)
         elif kind == _RESET:
             self._reset(number, WORD.unpack(content)[0])
         else:
-            self._take_control(kind, flags, number, content)
+            self._process_control(kind, flags, number, content)
 
-    def _take_control(self, kind: int, flags: int, number: int, content: bytes) -> None:
+    def _process_control(
+        self, kind: int, flags: int, number: int, content: bytes
+    ) -> None:
         """Handle a frame of the connection; unknown kinds are ignored."""
         if kind == _SETTINGS and not flags & _ACK:
-            self._take_settings(content)
+            self._process_settings(content)
         elif kind == _WINDOW:
-            self._take_window(number, WORD.unpack(content)[0] & _LAST_STREAM)
+            self._process_window(number, WORD.unpack(content)[0] & _LAST_STREAM)
         elif kind == _PING and not flags & _ACK:
             within(len(content), 8, 8, "a ping of {} bytes")
             self._acknowledge(frame(_PING, _ACK, 0, content))
@@ -244,11 +250,11 @@ class Http2Connection(asyncio.Protocol):
         elif kind == _PUSH:
             raise ProtocolViolation("a push that was not allowed")
 
-    def _take_data(self, flags: int, number: int, content: bytes) -> None:
-        self._taken_bytes += len(content)
-        if self._taken_bytes >= _REFILL:
-            self._write(frame(_WINDOW, 0, 0, WORD.pack(self._taken_bytes)))
-            self._taken_bytes = 0
+    def _process_data(self, flags: int, number: int, content: bytes) -> None:
+        self._unacknowledged_bytes += len(content)
+        if self._unacknowledged_bytes >= _REFILL:
+            self._write(frame(_WINDOW, 0, 0, WORD.pack(self._unacknowledged_bytes)))
+            self._unacknowledged_bytes = 0
         stream = self._streams.get(number)
         if stream is None:
             return  # given up
@@ -260,7 +266,7 @@ class Http2Connection(asyncio.Protocol):
         else:
             return
         if stream.waiting.path is not None:
-            rest = stream.waiting.came(stream.content)
+            rest = stream.waiting.receive_part(stream.content)
             if number not in self._streams:
                 return  # given up for what has come
             if len(rest) < len(stream.content):
@@ -270,7 +276,7 @@ class Http2Connection(asyncio.Protocol):
         if flags & _END_STREAM:
             self._end(number, stream)
 
-    def _take_block(self, flags: int, number: int, block: bytes, ends: int) -> None:
+    def _process_block(self, flags: int, number: int, block: bytes, ends: int) -> None:
         if not flags & _END_HEADERS:
             self._block = (number, ends, bytearray(block))
             return
@@ -284,9 +290,9 @@ class Http2Connection(asyncio.Protocol):
         elif len(block) <= SMALL_BYTES or self._keep(
             number, stream, header_blocks.table_bytes(headers)
         ):
-            stream.headers = headers  # any before these said that they are to come
+            stream.headers = headers  # earlier ones only announced these
 
-    def _take_continuation(self, flags: int, number: int, content: bytes) -> None:
+    def _process_continuation(self, flags: int, number: int, content: bytes) -> None:
         if self._block is None or self._block[0] != number:
             raise ProtocolViolation("a continuation without a header block")
         _, ends, before = self._block
@@ -295,9 +301,9 @@ class Http2Connection(asyncio.Protocol):
         before += content
         if flags & _END_HEADERS:
             self._block = None
-            self._take_block(flags, number, bytes(before), ends)
+            self._process_block(flags, number, bytes(before), ends)
 
-    def _take_settings(self, content: bytes) -> None:
+    def _process_settings(self, content: bytes) -> None:
         table = header_blocks.TABLE_BYTES
         for key, value in SETTING.iter_unpack(content):
             if key == _TABLE_SIZE:
@@ -320,7 +326,7 @@ class Http2Connection(asyncio.Protocol):
             stream.window += window - self._initial_window
         self._initial_window = window
 
-    def _take_window(self, number: int, more: int) -> None:
+    def _process_window(self, number: int, more: int) -> None:
         stream = self._streams.get(number)
         if number == 0:
             self._window += more
@@ -332,11 +338,13 @@ class Http2Connection(asyncio.Protocol):
         """Handle GOAWAY: the peer did not process the streams after `last`."""
         self.usable = False
         self._reason = f"the server closed the connection (GOAWAY, code {code})"
-        unheard = [self._forget(n).waiting for n in tuple(self._streams) if n > last]
-        unheard += [waiting for waiting, _, _ in self._queue]
+        unprocessed = [
+            self._forget(n).waiting for n in tuple(self._streams) if n > last
+        ]
+        unprocessed += [waiting for waiting, _, _ in self._queue]
         self._queue.clear()
-        for waiting in unheard:
-            waiting.unheard(self._reason)
+        for waiting in unprocessed:
+            waiting.not_processed(self._reason)
         if not self._streams:
             self._transport.close()
 
@@ -345,7 +353,7 @@ class Http2Connection(asyncio.Protocol):
         if code != _REFUSED or stream is None or stream.tries >= _MOST_TRIES:
             self._drop(number, f"stream reset with code {code}")
             return
-        # The server did nothing with it, and says that it may be sent again: its count
+        # The server did not process it and allows a retry: its count
         # of streams falls a moment after it has answered one.
         self._forget(number)
         again = (stream.waiting, stream.request, stream.tries + 1)
@@ -360,17 +368,17 @@ class Http2Connection(asyncio.Protocol):
             if stream.headers and any(n == b"grpc-status" for n, _ in stream.headers):
                 stream.waiting.answered(stream.headers, bytes(stream.content))
             else:
-                stream.waiting.broken(reason)
+                stream.waiting.lost(reason)
             self._advance()
 
     def _keep(self, number: int, stream: Stream, more: int) -> bool:
-        """Return whether `more` bytes of an answer may be kept; else it is given up."""
+        """Return True if `more` bytes of an answer may be kept; else cancel it."""
         stream.kept += more
         fault = self._keeping.fault(stream.kept, more)
         if fault is None:
             return True
         self._write(frame(_RESET, 0, number, WORD.pack(_CANCEL)))
-        self._forget(number).waiting.spoilt(fault)
+        self._forget(number).waiting.too_large(fault)
         self._advance()
         return False
 
@@ -383,7 +391,7 @@ class Http2Connection(asyncio.Protocol):
     def _end(self, number: int, stream: Stream) -> None:
         self._forget(number)
         if stream.unsent:
-            # It answered before it had heard all.
+            # It answered before it had received all.
             self._write(frame(_RESET, 0, number, WORD.pack(0)))
         stream.waiting.answered(stream.headers, bytes(stream.content))
         if self._queue:

@@ -44,7 +44,7 @@ def unpadded(flags: int, content: bytes) -> bytes:
 
 
 def within(value: int, least: int, most: int, what: str = "a setting of {}") -> int:
-    """The value of a setting, or another number.
+    """Return the value of a setting, or another number.
 
     Raises:
         ProtocolViolation: the RFC does not allow it.
@@ -81,7 +81,7 @@ class Answered(Protocol):
         """Path of a method whose answer is processed in parts; None for others."""
         ...
 
-    def came(self, content: bytes | bytearray) -> bytes:
+    def receive_part(self, content: bytes | bytearray) -> bytes:
         """Called with the data of a stream so far; returns the part to keep."""
         ...
 
@@ -89,15 +89,15 @@ class Answered(Protocol):
         """Called with the complete answer: headers and trailers, and the data."""
         ...
 
-    def spoilt(self, fault: str) -> None:
+    def too_large(self, fault: str) -> None:
         """Called when an answer is larger than what is kept."""
         ...
 
-    def unheard(self, reason: str) -> None:
-        """The server did nothing with it: it may be sent on another connection."""
+    def not_processed(self, reason: str) -> None:
+        """Called when the server did not process it: it may be sent on another connection."""
         ...
 
-    def broken(self, reason: str) -> None:
+    def lost(self, reason: str) -> None:
         """Called when no answer will come."""
         ...
 

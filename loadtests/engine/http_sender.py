@@ -19,7 +19,7 @@ from loadtests.engine.senders import ACCEPTED, Turn, Turns
 from loadtests.engine.streamed_answers import StreamedAnswer, dialect_of
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
-from loadtests.tls import ssl_context, told
+from loadtests.tls import reason_of, ssl_context
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
 """Time limit of the requests that end sequences."""
-_LOOK_SECONDS: Final = 0.005
+_POLL_SECONDS: Final = 0.005
 _OK: Final = 200
 _SHOWN: Final = 300
 
@@ -57,7 +57,7 @@ class HttpSender:
             dialect_of(target.protocol, entry) if entry.style == "stream" else None
             for entry in mix.entries
         ]
-        """Of each entry whose answers are streams."""
+        """Dialect of each entry whose answers are streams; None for others."""
         self.keeping = Keeping()
         self.idle: list[_Connection] = []
         self.busy = 0
@@ -84,7 +84,7 @@ class HttpSender:
     ) -> None:
         last = perf_counter() + _WIND_UP_SECONDS
         while self.busy and kind is None and perf_counter() < last:  # noqa: ASYNC110 - rare
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         for task in self._opening:
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)
@@ -101,8 +101,8 @@ class HttpSender:
         sequence: Sequence | None = None
         wire = self._wires[place][which]
         if entry.style == "sequence":
-            sequence = taken = self.turns.take(place)
-            wire = sequence_wire(self._heads[place], entry.bodies[which], taken)
+            sequence = following = self.turns.next_sequence(place)
+            wire = sequence_wire(self._heads[place], entry.bodies[which], following)
         request = Turn(index, place, entry.bodies[which], recorder, sequence)
         recorder.begin(index)
         self._begin(request, wire)
@@ -129,12 +129,12 @@ class HttpSender:
     def finish(
         self, request: Turn, outcome: Outcome, now: float, message: str | None
     ) -> None:
-        """A request ended."""
+        """Record the end of a request."""
         self.busy -= 1
         self.turns.ended(request, outcome, now, message)
 
     def lose(self, request: Turn, now: float, message: str) -> None:
-        """A request ended without an answer."""
+        """Record the end of a request without an answer."""
         self.busy -= 1
         self.turns.lost(request, now, message)
 
@@ -212,7 +212,7 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """A part of an answer, and mostly the whole of it."""
+        """Process a part of an answer, usually the whole of it."""
         now = perf_counter()
         request = self._request
         if request is None:
@@ -242,7 +242,7 @@ class _Connection(asyncio.Protocol):
             self._judge(request, self._parser, now)
 
     def eof_received(self) -> bool:
-        """The other side sends no more."""
+        """Handle the end of the peer's data."""
         return False
 
     def _keep(self, data: bytes) -> str | None:
@@ -258,7 +258,7 @@ class _Connection(asyncio.Protocol):
         """Process a part of a streamed answer; its events came when it was read."""
         try:
             stream.feed(data)
-            events = stream.said()
+            events = stream.events()
         except httptools.HttpParserError as error:
             self._break(now, f"the answer is not HTTP: {error}")
             return
@@ -271,17 +271,17 @@ class _Connection(asyncio.Protocol):
         if fault is not None:
             self._break(now, fault)
             return
-        for said in events:
-            if said.error is not None:
+        for event in events:
+            if event.error is not None:
                 refused = self._sender.turns.refused[request.place]
                 self.close()
                 self._end(
                     Outcome.OK if refused else Outcome.ERROR,
                     now,
-                    None if refused else said.error,
+                    None if refused else event.error,
                 )
                 return
-            if said.content and request.recorder is not None:
+            if event.content and request.recorder is not None:
                 request.recorder.respond(request.index, now, stream.since)
                 stream.since = now
         if stream.complete:
@@ -322,7 +322,7 @@ class _Connection(asyncio.Protocol):
                 head,
                 answer.json_bytes,
                 request.body,
-                # One that ends its connection is to be read in full each time.
+                # An answer that ends its connection has to be read in full each time.
                 learns=answer.keeps_alive,
             )
         self._end(Outcome.OK if fault is None else Outcome.WRONG, now, fault)
@@ -349,7 +349,7 @@ class _Connection(asyncio.Protocol):
             self._sender.lose(request, now, message)
 
     def _release(self) -> Turn | None:
-        """The request on it, which is on it no longer."""
+        """Return the request of the connection and clear it."""
         request, self._request = self._request, None
         if request is None:
             return None
@@ -364,4 +364,4 @@ class _Connection(asyncio.Protocol):
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not error.args:
         return f"no connection within {_CONNECT_SECONDS:g} s"
-    return told(error)
+    return reason_of(error)

@@ -39,7 +39,7 @@ class OpenLoop:
     """Sends every request when it is due, or as soon after as it can.
 
     One that finds `in_flight` others not ended is rejected. Nothing is sent after
-    `last_seconds`, whatever is due then.
+    `last_seconds`, even if requests are due then.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 class Timer:
     """Calls back on the running loop at an instant of `time.perf_counter`.
 
-    On Linux that is CLOCK_MONOTONIC, as is asyncio's clock and everybody's on this
+    On Linux that is CLOCK_MONOTONIC, as are asyncio's clock and all others of this
     machine. It has a descriptor: close it.
     """
 

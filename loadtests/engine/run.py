@@ -63,7 +63,7 @@ class Options:
     timeout_seconds: float = 10.0
     """Timeout of each request, from its send."""
     slo_seconds: float | None = None
-    """The latency that the verdict holds the sender's own delay against."""
+    """The latency with which the verdict compares the sender's own delay."""
     seed: int = 1
     """Seed of the mix, the sequences, and the division of the schedule."""
     start_at: float | None = None
@@ -91,7 +91,7 @@ def run_open(
     in_flight: int = 4096,
     options: Options | None = None,
 ) -> RunResult:
-    """Send each request when it is due, whatever the server does.
+    """Send each request when it is due, however slow the server is.
 
     `arrivals` are seconds from the start, in order. Latency counts from then. Where
     `in_flight` requests wait for their answer, the next is rejected: a miss.
@@ -136,9 +136,9 @@ def run_closed(
     Ends after `duration_seconds`, or after `requests`, by default as many as a run can
     keep: the result is INVALID where that ended it. A request without an answer is
     followed by the next after a wait (`Options.backoff`); one that was answered, with an
-    error too, at once. Its latencies leave out what nobody waited for: the requests that
-    a slow server did not get.
-    `control` is handed the loop when it starts, in its thread, to resize it.
+    error too, at once. Its latencies leave out the requests that a slow server
+    did not get.
+    `control` is called with the loop when it starts, in its thread, to resize it.
 
     Raises:
         LoadError: there is no server.
@@ -182,7 +182,7 @@ def run_closed(
 
 
 def _drawn(mix: Mix, seed: int) -> Callable[[int], int]:
-    """Entries drawn ahead, the same for the same seed, used again after 65,536."""
+    """Return entries drawn ahead, the same for the same seed, used again after 65,536."""
     places = plan.entries(1 << 16, mix.weights, seed=seed).tolist()
     return lambda index: places[index & 0xFFFF]
 
@@ -234,7 +234,7 @@ class _Run:
         interrupted = False
         try:
             while not await _within(loop.over.wait(), self._options.progress_seconds):
-                self._tell(recorder)
+                self._report_progress(recorder)
                 if self._options.stop is not None and self._options.stop():
                     interrupted = True
                     loop.stop()
@@ -244,13 +244,13 @@ class _Run:
             while recorder.in_flight and time.perf_counter() < last:
                 await asyncio.sleep(min(0.01, self._options.progress_seconds))
                 if len(recorder.finished) > recorder.in_flight:
-                    self._tell(recorder)
+                    self._report_progress(recorder)
         finally:
             loop.stop()
-        self._tell(recorder)
+        self._report_progress(recorder)
         return interrupted
 
-    def _tell(self, recorder: Recorder) -> None:
+    def _report_progress(self, recorder: Recorder) -> None:
         finished, recorder.finished = recorder.finished, []
         if self._options.progress is not None:
             self._options.progress(

@@ -36,7 +36,7 @@ def verdict_of(
         for reason in (
             _interrupted(result),
             _unsent(result),
-            _away(result),
+            _unavailable(result),
             _late(result, slo_seconds),
             _busy(result, cpu_share),
         )
@@ -64,9 +64,9 @@ def _unsent(result: RunResult) -> str | None:
     )
 
 
-def _away(result: RunResult) -> str | None:
-    # A closed loop asks little of a server that is away, so that its share of misses
-    # would be the back-off's doing.
+def _unavailable(result: RunResult) -> str | None:
+    # A closed loop sends few requests to a server that is down, so that its share of
+    # misses would depend on the back-off.
     waited = result.unanswered.waited_seconds
     if not waited:
         return None
@@ -98,7 +98,7 @@ def _without_answer(result: RunResult) -> str:
 def _at_least(delays: Histogram) -> float | None:
     """Return a lower bound of the 99th percentile, with 97.5 % confidence.
 
-    Of a few requests the 99th percentile is the latest, and one is no bottleneck. Where
+    The 99th percentile of a few requests is the latest one, which shows no bottleneck. Where
     there are too few for an interval, a lower percentile's lower end bounds it as well.
     """
     for q in (0.99, 0.95, 0.9, 0.5):

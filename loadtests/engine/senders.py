@@ -66,7 +66,7 @@ def open_sender(
     seed: int,
     backoff: Backoff | None = None,
 ) -> Sender:
-    """The sender for a target's protocol.
+    """Return the sender for a target's protocol.
 
     `backoff` is for gRPC. Over HTTP a request without a free connection opens one, at
     once, and is sent once.
@@ -93,9 +93,9 @@ class Turns:
         rng = np.random.default_rng((seed, _SEQUENCES))
         self._sequences = [Sequences(entry, rng) for entry in mix.entries]
 
-    def take(self, place: int) -> Sequence:
-        """The sequence whose next request is sent now."""
-        return self._sequences[place].take()
+    def next_sequence(self, place: int) -> Sequence:
+        """Return the sequence whose next request is sent now."""
+        return self._sequences[place].next()
 
     def wind_up(self, close: Callable[[int, Body, Sequence], None]) -> None:
         """End the sequences that were started; these requests are not timed."""
@@ -111,20 +111,22 @@ class Turns:
         sequence.last = True
         close(place, self.entries[place].bodies[0], sequence)
 
-    def ended(self, turn: Turn, outcome: Outcome, now: float, told: str | None) -> None:
-        """A request ended at `now`, an instant of `perf_counter`."""
+    def ended(
+        self, turn: Turn, outcome: Outcome, now: float, message: str | None
+    ) -> None:
+        """Record the end of a request at `now`, an instant of `perf_counter`."""
         if turn.sequence is not None:
             answered = outcome is Outcome.OK
-            self._sequences[turn.place].give_back(turn.sequence, answered=answered)
+            self._sequences[turn.place].release(turn.sequence, answered=answered)
         if turn.recorder is not None:
-            turn.recorder.finish(turn.index, outcome, now, told)
+            turn.recorder.finish(turn.index, outcome, now, message)
 
-    def lost(self, turn: Turn, now: float, told: str) -> None:
-        """A request ended without an answer."""
+    def lost(self, turn: Turn, now: float, message: str) -> None:
+        """Record the end of a request without an answer."""
         if turn.sequence is not None:
-            self._sequences[turn.place].give_back(turn.sequence, answered=False)
+            self._sequences[turn.place].release(turn.sequence, answered=False)
         if turn.recorder is not None:
-            turn.recorder.lose(turn.index, now, told)
+            turn.recorder.lose(turn.index, now, message)
 
 
 class Turn:

@@ -1,4 +1,4 @@
-"""Sequences of a stateful model: whose turn it is, and with which parameters."""
+"""Sequences of a stateful model: their order and parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sequence:
     length: int
     step: int = 0
     last: bool = False
-    """True if the next request is the last, whatever the length."""
+    """True if the next request is the last, for any length."""
 
     @property
     def starts(self) -> bool:
@@ -56,8 +56,8 @@ class Sequences:
         self._waiting: deque[Sequence] = deque()
         self._close: Callable[[Sequence], None] | None = None
 
-    def take(self) -> Sequence:
-        """The sequence whose next request is sent now."""
+    def next(self) -> Sequence:
+        """Return the sequence whose next request is sent now."""
         if self._waiting:
             return self._waiting.popleft()
         # Drawn at random: workers with seeds of their own must not share a sequence.
@@ -66,7 +66,7 @@ class Sequences:
         )
         return Sequence(correlation_id, self._length)
 
-    def give_back(self, sequence: Sequence, *, answered: bool) -> None:
+    def release(self, sequence: Sequence, *, answered: bool) -> None:
         """Return a sequence after a request. A failed request ends it: its state is lost."""
         sequence.step += 1
         if not answered or sequence.step >= sequence.length:

@@ -1,6 +1,6 @@
 """Streamed answers over HTTP: Triton's `generate_stream`, and OpenAI's endpoints.
 
-A response is an event with content. Those without are none: the role that a chat begins
+A response is an event with content. Other events do not count: the role that a chat begins
 with, the reason for its end, its count of tokens, comments that keep connections open.
 """
 
@@ -25,12 +25,12 @@ _OK: Final = 200
 _SHOWN: Final = 200
 
 
-class Said(NamedTuple):
-    """The meaning of one event."""
+class Event(NamedTuple):
+    """One event, decoded."""
 
     content: bool = False
     tokens: int = 0
-    """Output tokens of the answer so far; 0 where it says nothing of them."""
+    """Output tokens of the answer so far; 0 where it does not report them."""
     error: str | None = None
     ends: bool = False
 
@@ -41,11 +41,11 @@ class Dialect(Protocol):
     is_ended_by_event: bool
     """True where a stream without a last event was cut off."""
 
-    def read(self, data: bytes, tokens: int) -> Said:
-        """Return the meaning of an event after one of so many `tokens`.
+    def read(self, data: bytes, tokens: int) -> Event:
+        """Return the meaning of an event; `tokens` is the count before it.
 
         Raises:
-            ValueError: it has none.
+            ValueError: it is not valid.
         """
         ...
 
@@ -58,14 +58,14 @@ class Generate:
     def __init__(self, outputs: Iterable[str]) -> None:
         self._outputs = frozenset(outputs)
 
-    def read(self, data: bytes, tokens: int) -> Said:
+    def read(self, data: bytes, tokens: int) -> Event:
         """Return the meaning of an event."""
         document = json_object(data)
         error = document.get("error")
         if error is not None:
-            return Said(error=_text(error))
+            return Event(error=_text(error))
         more = document.get(OUTPUT)
-        return Said(
+        return Event(
             content=not self._outputs.isdisjoint(document),
             tokens=tokens + more if type(more) is int and more > 0 else tokens,
         )
@@ -76,12 +76,12 @@ class OpenAi:
 
     is_ended_by_event = True
 
-    def read(self, data: bytes, tokens: int) -> Said:
+    def read(self, data: bytes, tokens: int) -> Event:
         """Return the meaning of an event."""
         chunk = read_chunk(data)
         if chunk.error is not None:
-            return Said(error=chunk.error)
-        return Said(chunk.is_content, chunk.output_tokens or tokens, None, chunk.ends)
+            return Event(error=chunk.error)
+        return Event(chunk.is_content, chunk.output_tokens or tokens, None, chunk.ends)
 
 
 def dialect_of(protocol: WireProtocol, entry: Entry) -> Dialect:
@@ -115,7 +115,7 @@ class StreamedAnswer(Answer):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether its last event has come, where there is one that is the last."""
+        """True if the event that ends the stream has arrived."""
         return self._has_ended
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -141,21 +141,21 @@ class StreamedAnswer(Answer):
             self._body_bytes += len(body)
             super().on_body(body)
 
-    def said(self) -> list[Said]:
+    def events(self) -> list[Event]:
         """Return the meaning of the events that came since the last time, in order.
 
         Raises:
-            ValueError: an event has none, or is too large.
+            ValueError: an event is not valid, or too large.
         """
         if self._too_large is not None:
             raise ValueError(self._too_large)
         arrived, self._arrived = self._arrived, []
-        meanings: list[Said] = []
+        meanings: list[Event] = []
         for data in arrived:
-            said = self._dialect.read(data, self.tokens)
-            self.tokens = said.tokens
-            self._has_ended = self._has_ended or said.ends
-            meanings.append(said)
+            event = self._dialect.read(data, self.tokens)
+            self.tokens = event.tokens
+            self._has_ended = self._has_ended or event.ends
+            meanings.append(event)
         return meanings
 
     def fault(self) -> str | None:

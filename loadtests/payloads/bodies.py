@@ -41,7 +41,7 @@ def body_of(
     *,
     binary: bool = True,
 ) -> Body:
-    """The body of one request.
+    """Return the body of one request.
 
     Without `binary`, HTTP bodies hold tensors as JSON.
 
@@ -89,7 +89,7 @@ def _grpc(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
 def _parameters(spec: ModelSpec, row: Row) -> dict[str, Parameter]:
     if not spec.decoupled:
         return dict(row.parameters)
-    # Without it a model that sends nothing more leaves the stream open for ever.
+    # Without it a model that sends nothing more leaves the stream open without end.
     return {**row.parameters, "triton_enable_empty_final_response": True}
 
 

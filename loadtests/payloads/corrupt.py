@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from exporter.triton.kserve import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
 
     from loadtests.mix import Body
@@ -19,18 +17,13 @@ _OTHER: Final = {"FP32": "INT64"}
 
 
 def corrupted(body: Body, rng: np.random.Generator) -> Body:
-    """The body with one thing wrong: content cut short, a tensor unknown, a dtype wrong.
+    """Return the body with one defect: content cut short, a tensor unknown, a dtype wrong.
 
-    NaN and values out of range are no such thing: a server takes them.
+    NaN and values out of range are no defects: a server accepts them.
     """
     if body.header_bytes:
         return _http(body, int(rng.integers(3)))
     return _grpc(body, int(rng.integers(3)))
-
-
-def all_corrupted(bodies: Sequence[Body], rng: np.random.Generator) -> tuple[Body, ...]:
-    """Each of them corrupted once, in one of the ways."""
-    return tuple(corrupted(body, rng) for body in bodies)
 
 
 def _grpc(body: Body, way: int) -> Body:

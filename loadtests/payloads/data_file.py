@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from loadtests import json_file
 from loadtests.errors import PlanError
 from loadtests.payloads import perf_analyzer_json
 from loadtests.payloads.bodies import Row
@@ -25,27 +26,19 @@ if TYPE_CHECKING:
     Columns = Mapping[str, Array]
     Read = Callable[[Path, ModelSpec], Iterator[Row]]
 
-MAX_FILE_BYTES: Final = 1 << 30
 MAX_SAMPLES: Final = 1_000_000
 
 
 def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
-    """One row a request, in the file's order; models with batches get `batch` samples.
+    """Return a row for each request, in the file's order; models with batches get `batch` samples.
 
     Raises:
-        PlanError: the file cannot be read, or what it holds is not what the model takes.
+        PlanError: the file cannot be read, or does not fit the model.
     """
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
-    if size > MAX_FILE_BYTES:
-        raise PlanError(
-            f"found {size} bytes; the maximum is {MAX_FILE_BYTES}", str(path)
-        )
+    json_file.require_size(path)
     match path.suffix.lower():
         case ".npz":
-            return _batches(path, spec, _npz(path), batch)
+            return _batches(path, spec, read_npz(path), batch)
         case ".parquet":
             return _batches(path, spec, _parquet(path, spec), batch)
         case ".json":
@@ -57,7 +50,12 @@ def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
             )
 
 
-def _npz(path: Path) -> Columns:
+def read_npz(path: Path) -> Columns:
+    """Return the arrays of an npz file, by name.
+
+    Raises:
+        PlanError: it cannot be read, or is not an npz file.
+    """
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -124,7 +122,7 @@ def _batches(
 
 
 def _checked(source: str, spec: ModelSpec, columns: Columns) -> int:
-    """The number of samples, if there are as many of each and they fit."""
+    """Return the number of samples, the same for each tensor."""
     names = sorted(columns)
     for tensor in spec.inputs:
         if tensor.name in columns:

@@ -33,7 +33,7 @@ def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
     """Return the model's inputs and outputs, as the server reports them.
 
     Raises:
-        LoadError: nobody answers, or there is no such model; says what there is.
+        LoadError: no server answers, or there is no such model; lists the models.
     """
     require_trusted(target)
     try:
@@ -42,13 +42,13 @@ def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
                 return _served(client, model)
             return _spec(client, model, version)
     except TritonError as error:
-        raise LoadError(_told(error, target, model, version)) from None
+        raise LoadError(_explanation(error, target, model, version)) from None
 
 
 def takes_binary(target: Target) -> bool:
     """Return whether tensors may be sent as binary data, an extension over HTTP.
 
-    Where the server does not say which extensions it has, it is taken for Triton.
+    A server that does not list its extensions is assumed to be Triton.
     """
     try:
         with _client(target) as client:
@@ -87,13 +87,13 @@ def _spec(client: GrpcClient | HttpClient, model: str, version: str) -> ModelSpe
     try:
         config = _document(client, f"{path}/config")
     except (InvalidRequestError, ModelError):
-        config = {}  # an extension of Triton's that others need not have
+        config = {}  # an extension of Triton's that others may lack
     types = _sequence_types(client, config)
     return _parsed(metadata, config, model, version, types)
 
 
 def _served(client: HttpClient, model: str) -> ModelSpec:
-    """Return a model of an OpenAI-compatible server, of which no more than that is told.
+    """Return a model of an OpenAI-compatible server, which reports only names.
 
     Raises:
         ModelError: the server has others.
@@ -172,17 +172,17 @@ def _tensors(entries: list[dict[str, Any]], optional: set[str]) -> Iterator[Tens
         yield TensorSpec(name, str(entry["datatype"]), shape, name in optional)
 
 
-def _told(error: TritonError, target: Target, model: str, version: str) -> str:
+def _explanation(error: TritonError, target: Target, model: str, version: str) -> str:
     if not isinstance(error, InvalidRequestError | ModelError):
         return (
             f"no {target.protocol} server answers at {target.address}: {error}; "
             "is the address right, and is it that protocol's port?"
         )
     wanted = f"{model!r} version {version}" if version else repr(model)
-    return f"{target.address} has no model {wanted} to load: {error}{_there_is(target)}"
+    return f"{target.address} has no model {wanted} to load: {error}{_ready_models(target)}"
 
 
-def _there_is(target: Target) -> str:
+def _ready_models(target: Target) -> str:
     """Return the names of the server's models, if it reports them."""
     if target.protocol != "grpc":
         return ""
@@ -202,7 +202,7 @@ def require_fit(spec: ModelSpec, target: Target) -> None:
     """Require that the protocol can be used for the model.
 
     Raises:
-        PlanError: nothing is known of what the model takes.
+        PlanError: the inputs of the model are unknown.
     """
     if not spec.inputs:
         raise PlanError(

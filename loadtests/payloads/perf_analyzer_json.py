@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from exporter.errors import ProtocolError
 from exporter.triton.model import OutputTensor
 from exporter.triton.tensors import array_dtype, decode
+from loadtests import json_file
 from loadtests.errors import PlanError
 from loadtests.payloads.bodies import Row
 from loadtests.payloads.sample_checks import require_dtype, require_fit
@@ -35,10 +35,7 @@ def rows_of(path: Path, spec: ModelSpec) -> Iterator[Row]:
         PlanError: the file is not of this form, or does not fit the model.
     """
     source = str(path)
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise PlanError(f"is not valid JSON: {error}", source) from None
+    document = json_file.read(path)
     data = _steps(document, "data", source)
     answers = _steps(document, "validation_data", source)
     if not data:

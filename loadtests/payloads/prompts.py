@@ -68,7 +68,7 @@ class Lengths(Settings):
     """Longer ones are cut to it."""
 
     def drawn(self, count: int, rng: np.random.Generator) -> list[int]:
-        """Return so many lengths."""
+        """Return this number of lengths."""
         lengths = self.median * np.exp(self.sigma * rng.standard_normal(count))
         return [min(max(round(length), 1), self.max) for length in lengths.tolist()]
 
@@ -125,7 +125,7 @@ class Prompt(NamedTuple):
 
 
 def prompts_of(settings: PromptSettings, count: int, seed: int) -> Iterator[Prompt]:
-    """Yield so many prompts, or as many as a file has; the same for the same seed.
+    """Yield `count` prompts, or as many as a file has; the same for the same seed.
 
     Raises:
         PlanError: the file cannot be read, or holds no lengths.

@@ -7,13 +7,13 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from loadtests import json_file
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-MAX_FILE_BYTES: Final = 1 << 30
 _UNREADABLE: Final = (
     ValueError,
     TypeError,
@@ -44,14 +44,10 @@ def read(path: Path, count: int) -> list[Exchange]:
     """Return the first exchanges of a file, without those that had no answer.
 
     Raises:
-        PlanError: it cannot be read, or holds none.
+        PlanError: it cannot be read, or has no exchanges.
     """
+    json_file.require_size(path)
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise PlanError(
-                f"found {size} bytes; the maximum is {MAX_FILE_BYTES}", str(path)
-            )
         with path.open(encoding="utf-8-sig", newline="") as file:
             found = list(islice(_exchanges(path, file), count))
     except OSError as error:

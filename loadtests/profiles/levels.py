@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from loadtests.plan import MAX_REQUESTS
-from loadtests.profiles.profile import Profile
+from loadtests.profiles.profile import Profile, require_bounded
 from loadtests.profiles.rate_curve import Curve, Phase, Spacing
 
 if TYPE_CHECKING:
@@ -42,11 +41,7 @@ class LeveledProfile(Profile):
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        expected = self.curve().expected
-        if expected > MAX_REQUESTS:
-            raise ValueError(
-                f"found {expected:,.0f} requests; want at most {MAX_REQUESTS:,}"
-            )
+        require_bounded(self)
         return self
 
     def phases(self) -> tuple[Phase, ...]:

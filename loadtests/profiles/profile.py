@@ -57,12 +57,7 @@ class TimedProfile(Profile):
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         self.check()
-        expected = self.curve().expected
-        if expected > MAX_REQUESTS:
-            raise ValueError(
-                f"found {expected:,.0f} requests in {self.duration_seconds:g} s; "
-                f"want at most {MAX_REQUESTS:,}"
-            )
+        require_bounded(self)
         return self
 
 
@@ -72,17 +67,23 @@ class ShapedProfile(TimedProfile):
     spacing: Spacing = Field(default="poisson")
     """Arrivals at random about the rate, or evenly along it."""
 
-    def shape(self) -> Curve:
-        """The intended rate over time."""
-        raise NotImplementedError
-
-    def curve(self) -> Curve:
-        """The intended rate over time."""
-        return self.shape()
-
     def arrivals(self, rng: np.random.Generator) -> Floats:
         """Seconds from the start, by inversion of the integrated rate."""
-        return self.shape().arrivals(self.spacing, rng)
+        return self.curve().arrivals(self.spacing, rng)
+
+
+def require_bounded(profile: Profile) -> None:
+    """Refuse a profile of more requests than a run can have.
+
+    Raises:
+        ValueError: it has more.
+    """
+    expected = profile.curve().expected
+    if expected > MAX_REQUESTS:
+        raise ValueError(
+            f"found {expected:,.0f} requests in {profile.length_seconds:g} s; "
+            f"want at most {MAX_REQUESTS:,}"
+        )
 
 
 def within(times: Floats, length_seconds: float) -> Floats:

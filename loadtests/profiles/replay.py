@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path  # noqa: TC003 - pydantic reads it at run time
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -42,7 +41,6 @@ class Replay(Profile):
     limit_seconds: float | None = Field(default=None, gt=0)
     """Part of the replay to run."""
     _times: Floats = PrivateAttr()
-    _digest: str = PrivateAttr()
 
     @model_validator(mode="after")
     def _read(self) -> Self:
@@ -55,7 +53,6 @@ class Replay(Profile):
             reason = error.strerror or type(error).__name__
             raise ValueError(f"found {str(self.file)!r}: {reason}") from None
         self._times = self._seconds(numbers)
-        self._digest = hashlib.sha256(content).hexdigest()
         return self
 
     def _seconds(self, numbers: Floats) -> Floats:
@@ -79,11 +76,6 @@ class Replay(Profile):
             if self.limit_seconds is None
             else within(seconds, self.limit_seconds)
         )
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of the file's bytes."""
-        return self._digest
 
     @property
     def length_seconds(self) -> float:

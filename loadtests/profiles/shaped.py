@@ -46,7 +46,7 @@ class OnOff(ShapedProfile):
                 f"found {spells:,.0f} spells; want at most {_MOST_SPELLS:,}"
             )
 
-    def shape(self) -> Curve:
+    def curve(self) -> Curve:
         """A square wave that begins with a spell."""
         return Curve.staircase(self.phases())
 
@@ -78,7 +78,7 @@ class Diurnal(ShapedProfile):
     day_seconds: float = Field(default=60.0, gt=0, le=86_400)
     """Length of a day."""
 
-    def shape(self) -> Curve:
+    def curve(self) -> Curve:
         """The rate from midnight on, day after day."""
         days = self.duration_seconds / self.day_seconds
         knots = int(min(np.ceil(days * _KNOTS_OF_A_DAY), 100_000))
@@ -109,7 +109,7 @@ class Growth(ShapedProfile):
     ceiling_requests_per_second: float | None = Field(default=None, gt=0, le=1e6)
     """Upper limit of growth; none by default."""
 
-    def shape(self) -> Curve:
+    def curve(self) -> Curve:
         """The curve by many straight pieces."""
         return Curve.sampled(self._rate, self.duration_seconds, _KNOTS_OF_GROWTH)
 
@@ -154,7 +154,7 @@ class Spike(ShapedProfile):
     def _held(self) -> float:
         return self.at_seconds + self.rise_seconds + self.hold_seconds
 
-    def shape(self) -> Curve:
+    def curve(self) -> Curve:
         """Straight pieces up to the peak's end, then the decay."""
         base, peak = self.base_requests_per_second, self.peak_requests_per_second
         rest = self.duration_seconds - self._held()
@@ -195,7 +195,7 @@ class Soak(ShapedProfile):
     ramp_ratio: float = Field(default=0.02, ge=0, lt=1)
     """Share of the duration in which the rate rises from 0."""
 
-    def shape(self) -> Curve:
+    def curve(self) -> Curve:
         """A ramp and a level line."""
         rate, ramp = self.requests_per_second, self.duration_seconds * self.ramp_ratio
         return Curve.of(

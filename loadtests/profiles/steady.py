@@ -27,7 +27,7 @@ class SteadyProfile(TimedProfile):
 
 
 class Constant(SteadyProfile):
-    """One request every 1 / rate seconds. Queues look too good: requests never bunch."""
+    """One request every 1 / rate seconds. Queues seem too short: requests never bunch."""
 
     kind: Literal["constant"] = "constant"
 

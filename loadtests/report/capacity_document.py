@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from loadtests.capacity.load_objective import parse
 from pages import units
 from pages.blocks import (
     Document,
@@ -139,8 +140,6 @@ def _interval(report: CapacityReport) -> Iterator[Series]:
 
 
 def _allowed(report: CapacityReport) -> dict[str, float]:
-    from loadtests.capacity.load_objective import parse  # noqa: PLC0415
-
     return {term.text: term.allowed_ratio for term in parse(report.slo).terms}
 
 

@@ -15,6 +15,7 @@ from loadtests.report.dependent_intervals import (
     missed_side,
     quantile_side,
 )
+from loadtests.result import finite
 from pages import units
 from pages.blocks import Document, Paragraph, Table, Verdict
 
@@ -38,7 +39,7 @@ _SAID: Final = {
     "same": "no regression: every figure is the same within the tolerance",
     "better": "no regression: at least one figure is better, none is worse",
     "worse": "REGRESSION",
-    "unknown": "not enough data to tell",
+    "unknown": "not enough data to decide",
 }
 _TONES: Final[dict[str, Tone]] = {"worse": "bad", "unknown": "note"}
 
@@ -81,8 +82,8 @@ def compared(
 ) -> Comparison:
     """Latency quantiles over all requests, and the share of misses.
 
-    The interval of each side is that of so many independent requests as its own are
-    worth; both together give that of the ratio, or of the difference of shares. The
+    The interval of each side is that of its effective number of independent
+    requests; both together give that of the ratio, or of the difference of shares. The
     intervals hold together. A figure is worse where its whole interval is, and its
     estimate by more than the tolerance; the same where the whole interval is within
     twice the tolerance; else it is not known.
@@ -200,8 +201,8 @@ def _quantile(
     reason = short or _first_reason(before, after)
     change = Change(
         name=name,
-        before=_finite(before.value),
-        after=_finite(after.value),
+        before=finite(before.value),
+        after=finite(after.value),
         ratio=None,
         low=None,
         high=None,
@@ -220,9 +221,9 @@ def _quantile(
     low, high = math.exp(low), math.exp(high)
     return change.model_copy(
         update={
-            "ratio": _finite(ratio),
-            "low": _finite(low),
-            "high": _finite(high),
+            "ratio": finite(ratio),
+            "low": finite(low),
+            "high": finite(high),
             "call": _called(ratio, low, high, tolerance),
         }
     )
@@ -274,10 +275,6 @@ def _called(ratio: float, low: float, high: float, tolerance: float) -> Call:
         return "better"
     wide = 1 + 2 * tolerance
     return "same" if low >= 1 / wide and high <= wide else "unknown"
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def sentence(comparison: Comparison) -> str:

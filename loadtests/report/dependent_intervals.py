@@ -1,9 +1,9 @@
 """Figures of one run, with intervals for requests that depend on each other.
 
-Requests of one run share queues, batches and slow spells, so that n of them tell less
-than n independent ones. How much less is measured for each figure from the run's own
-requests in order (`exporter.numerics.dependence`). Where that cannot be measured, or the
-requests are worth too few, the figure is not decided and the reason is given.
+Requests of one run share queues, batches and slow spells, so that n of them carry less
+information than n independent ones. The loss is measured for each figure from the run's own
+requests in order (`exporter.numerics.dependence`). Where that cannot be measured, or too few
+effective requests are left, the figure is not decided and the reason is given.
 
 References:
     G. Y. Zou, A. Donner, Construction of confidence limits about effect measures: a
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A figure of one run with the ends of its interval, or why there are none."""
+    """A figure of one run with the ends of its interval, or the reason for none."""
 
     value: float
     low: float = math.nan

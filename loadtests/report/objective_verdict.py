@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from exporter.settings import Settings
+from loadtests.capacity.load_objective import parse, seconds_of
 from loadtests.report.dependent_intervals import missed_side, quantile_side
-from loadtests.result import Outcome
+from loadtests.result import Outcome, finite
 
 if TYPE_CHECKING:
     from loadtests.capacity.load_objective import Measure, Term
@@ -56,8 +57,6 @@ class Objective(Settings):
 
 def objectives_of(result: RunResult) -> tuple[Objective, ...]:
     """Return each term of the run's objective, judged as `load run` judges it."""
-    from loadtests.capacity.load_objective import parse  # noqa: PLC0415 - it imports us
-
     if not result.about.slo:
         return ()
     return tuple(_judged(t, result.requests) for t in parse(result.about.slo).terms)
@@ -83,8 +82,8 @@ def _judged(term: Term, requests: Requests) -> Objective:
             **known,
             certain=_outside(term.allowed_ratio, side.low, side.high),
             seconds=None,
-            missed_low=_finite(side.low),
-            missed_high=_finite(side.high),
+            missed_low=finite(side.low),
+            missed_high=finite(side.high),
             interval_unknown=side.reason,
         )
     waits = _seconds(requests, term.measure)
@@ -92,9 +91,7 @@ def _judged(term: Term, requests: Requests) -> Objective:
     return Objective(
         **known,
         certain=_outside(term.limit_seconds, side.low, side.high),
-        seconds=Measured(
-            value=side.value, low=_finite(side.low), high=_finite(side.high)
-        )
+        seconds=Measured(value=side.value, low=finite(side.low), high=finite(side.high))
         if math.isfinite(side.value)
         else None,
         interval_unknown=side.reason,
@@ -103,15 +100,7 @@ def _judged(term: Term, requests: Requests) -> Objective:
 
 def _seconds(requests: Requests, measure: Measure) -> Floats:
     """Times (N,) of a measure; infinite of what was not answered, 0 of streams without gaps."""
-    match measure:
-        case "latency":
-            seconds = requests.done - requests.intended
-        case "ttft":
-            seconds = requests.first - requests.intended
-        case "itl":
-            seconds = requests.mean_gap
-        case "stall":
-            seconds = requests.longest_gap.astype(np.float64)
+    seconds = seconds_of(requests, measure).astype(np.float64)
     if measure in {"itl", "stall"}:
         gapless = ~np.isfinite(seconds) & (requests.responses > 0)
         seconds = np.where(gapless, 0.0, seconds)
@@ -123,7 +112,3 @@ def _outside(limit: float, low: float, high: float) -> bool | None:
     if math.isnan(low) or math.isnan(high):
         return None
     return not low <= limit <= high
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

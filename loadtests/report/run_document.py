@@ -54,9 +54,9 @@ def document(report: RunReport) -> Document:
 
 
 def verdict(report: RunReport) -> Verdict:
-    """Return whether the numbers can be trusted."""
+    """Return the verdict on the validity of the numbers."""
     if report.valid:
-        return Verdict("good", "VALID: nothing speaks against these numbers")
+        return Verdict("good", "VALID: no reason against these numbers")
     return Verdict("bad", f"INVALID: {'; '.join(report.reasons)}")
 
 
@@ -77,7 +77,7 @@ def _blocks(report: RunReport) -> Iterator[Block]:
 
 
 def _verdicts(report: RunReport) -> Iterator[Block]:
-    """Most important first: no objective is proven by numbers that are not valid."""
+    """Yield the most important verdict first: invalid numbers prove no objective."""
     judged = objective_verdict(report)
     if judged is None:
         yield verdict(report)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from exporter.settings import Settings
 from loadtests.report.objective_verdict import Objective, objectives_of
@@ -19,7 +19,7 @@ from loadtests.report.stream_report import (
     spread_of,
     streams_of,
 )
-from loadtests.result import Outcome, quantile_of
+from loadtests.result import Outcome, finite, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,14 +64,14 @@ class Slice(Settings):
     start_seconds: float
     offered_per_second: float
     answered_per_second: float
-    """Right answers of those, a second of the slice."""
+    """Correct answers to those requests, per second of the slice."""
     missed: int
     p50: float | None
     p95: float | None
     p99: float | None
     max: float | None
     first_response: Spread | None = None
-    """Time to the first response, of those that were streamed and answered rightly."""
+    """Time to the first response, of streamed requests with correct answers."""
     mean_gap: Spread | None = None
     """Time for each output token after the first, of the same."""
 
@@ -136,7 +136,7 @@ class RunReport(Settings):
     outcomes: dict[str, int]
     miss_ratio: float | None
     throughput: float
-    """Right answers a second."""
+    """Correct answers per second."""
     intended_rate: float
     latency: Latency
     """Latency from the intended send, over all requests: misses are infinitely late."""
@@ -213,8 +213,7 @@ def report_of(result: RunResult) -> RunReport:
 
 def quantile(values: Floats, q: float) -> float | None:
     """Return a quantile by the inverse distribution function; None if infinite or empty."""
-    found = quantile_of(values, q)
-    return found if math.isfinite(found) else None
+    return finite(quantile_of(values, q))
 
 
 def _latency(histogram: Histogram) -> Latency:
@@ -238,12 +237,12 @@ def _overall(result: RunResult) -> Latency:
     answered = _latency(result.from_intended)
     if not result.miss_ratio:
         return answered
-    told = {}
+    quantiles = {}
     for name, q in _QUANTILES.items():
         value = result.quantile(q)
-        finite = value if value is not None and math.isfinite(value) else None
-        told[name] = Quantile(value=finite, low=None, high=None)
-    return answered.model_copy(update=told)
+        known = None if value is None else finite(value)
+        quantiles[name] = Quantile(value=known, low=None, high=None)
+    return answered.model_copy(update=quantiles)
 
 
 def _optional(histogram: Histogram) -> Latency | None:
@@ -299,8 +298,6 @@ def _parts(result: RunResult) -> Iterator[Part]:
 
 def phases_of(profile: Mapping[str, Any]) -> tuple[Phase, ...]:
     """The phases of a profile as a result keeps it; none where it has one only."""
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
-
     from loadtests.profiles import AnyProfile  # noqa: PLC0415 - a dozen modules
 
     try:

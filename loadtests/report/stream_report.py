@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from exporter.settings import Settings
+from loadtests.capacity.load_objective import parse_limits
 from loadtests.result import Outcome, quantile_of
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ def streams_of(result: RunResult) -> Streams | None:
 
 def goodput_of(result: RunResult) -> Goodput | None:
     """Return the requests within the limits that the run was given; None without any."""
-    from loadtests.capacity.load_objective import parse_limits  # noqa: PLC0415
-
     limits = result.about.goodput
     if not limits or not len(result.requests) or result.duration_seconds <= 0:
         return None

@@ -61,7 +61,7 @@ def fuzz_streamed_answer(data: bytes) -> None:
         try:
             for piece in _pieces(content, cuts):
                 answer.feed(piece)
-                said += answer.said()
+                said += answer.events()
                 assert answer.tokens >= 0
                 if isinstance(dialect, Generate):
                     assert answer.tokens >= tokens

@@ -11,7 +11,7 @@ import promql
 from fake_triton import FakeModel, FakeTriton
 from monitoring import Job
 
-from loadtests.announce import AnnouncedRun, SidecarAnnouncer, telling
+from loadtests.announce import AnnouncedRun, SidecarAnnouncer, announcing
 
 BOARDS = Path(__file__).parents[2] / "grafana" / "dashboards"
 RUN = "triton_run_info"
@@ -45,7 +45,7 @@ def test_a_run_is_a_mark_while_it_goes_on(
         tap = SidecarAnnouncer(f"http://127.0.0.1:{tap_port(sidecar.log)}")
         prometheus = start_prometheus(Job([sidecar.port]))
         for run in runs:
-            going_on.enter_context(telling(run, [tap]))
+            going_on.enter_context(announcing(run, [tap]))
         for phase in ("calm", "crowd"):
             for run in runs:
                 run.enter(phase)

@@ -39,7 +39,7 @@ def bench_of(*records: Record, instances: int = 2) -> Bench:
         seed=3,
         timeout_seconds=1.0,
         in_flight=10,
-        tell=print,
+        log=print,
         stopped=lambda: False,
     )
     bench.records += records

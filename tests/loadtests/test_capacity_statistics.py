@@ -33,6 +33,18 @@ def searching(queue, seed, **settings):
     return search_of(queue, np.random.default_rng([11, seed]), **settings)
 
 
+def run_of(rate, due, late, seconds, block_seconds=0.5):
+    """A run whose requests at `due` missed the terms where `late` is True."""
+    return observed(
+        rate,
+        due,
+        late.reshape(due.size, -1),
+        start_seconds=0,
+        end_seconds=seconds,
+        block_seconds=block_seconds,
+    )
+
+
 def test_a_crossing_is_where_an_exponential_share_reaches_what_is_allowed() -> None:
     rates = np.array([100.0, 120.0, 144.0])
     shares = 1e-3 * (rates / 100.0) ** 10
@@ -121,16 +133,7 @@ def bursty_runs(rng, bursts, seconds=6.0):
         due = np.sort(rng.random(int(10 * rate * seconds))) * seconds
         at = rng.uniform(1.0, seconds - 1.0)
         late = np.abs(due - at) < 0.15 if number in bursts else due < 0
-        runs.append(
-            observed(
-                rate,
-                due,
-                late[:, None],
-                start_seconds=0,
-                end_seconds=seconds,
-                block_seconds=0.25,
-            )
-        )
+        runs.append(run_of(rate, due, late, seconds, 0.25))
     return runs
 
 
@@ -195,8 +198,7 @@ def test_the_interval_is_as_wide_as_the_misses_are_uncertain() -> None:
     for rate in rates:
         due = np.sort(rng.random(int(rate * seconds))) * seconds
         late = rng.random(due.size) < 0.01 * (rate / 100) ** steepness
-        options = {"start_seconds": 0, "end_seconds": seconds, "block_seconds": 0.5}
-        runs.append(observed(rate, due, late[:, None], **options))
+        runs.append(run_of(rate, due, late, seconds))
     found = estimate(runs, np.array([0.01]), rng)
     misses = sum(run.misses.sum() for run in runs)
     # Of so many independent misses the share is known to 1 / sqrt(misses).
@@ -244,10 +246,7 @@ def test_a_search_ends_early_when_it_is_precise_enough() -> None:
 def test_a_boundary_that_is_not_there_is_said_and_ends(missed, ending) -> None:
     def measure(rate, seconds, index):
         due = np.linspace(0, seconds, 100, endpoint=False)
-        late = (np.arange(100) < missed)[:, None]
-        return observed(
-            rate, due, late, start_seconds=0, end_seconds=seconds, block_seconds=0.5
-        )
+        return run_of(rate, due, np.arange(100) < missed, seconds)
 
     settings = SearchSettings(most_rate=500.0, least_rate=2.0)
     search = Search(measure, ALLOWED, settings, np.random.default_rng(0))
@@ -261,10 +260,7 @@ def test_a_budget_that_ends_above_the_boundary_does_not_say_that_no_rate_holds()
 ):
     def measure(rate, seconds, index):
         due = np.linspace(0, seconds, 50, endpoint=False)
-        late = np.ones((50, 1), np.bool_)
-        return observed(
-            rate, due, late, start_seconds=0, end_seconds=seconds, block_seconds=0.5
-        )
+        return run_of(rate, due, np.ones(50, np.bool_), seconds)
 
     settings = SearchSettings(budget_seconds=6.0)
     search = Search(measure, ALLOWED, settings, np.random.default_rng(0))
@@ -307,16 +303,7 @@ def test_the_worst_of_several_terms_is_the_boundary() -> None:
         due = np.sort(rng.random(3000)) * 6
         first = rng.random(3000) < 0.01 * (rate / 130) ** 15
         second = rng.random(3000) < 0.001 * (rate / 100) ** 15
-        runs.append(
-            observed(
-                rate,
-                due,
-                np.stack([first, second], axis=1),
-                start_seconds=0,
-                end_seconds=6,
-                block_seconds=0.5,
-            )
-        )
+        runs.append(run_of(rate, due, np.stack([first, second], axis=1), 6))
     found = estimate(runs, np.array([0.01, 0.001]), rng)
     assert found.rate == pytest.approx(100, rel=0.05)
     assert found.low < 100 < found.high

@@ -41,7 +41,6 @@ class ScriptedPower:
 
     def __init__(self):
         self.away = False
-        self.closed = False
         self._began = time.monotonic()
 
     def read(self):
@@ -50,23 +49,17 @@ class ScriptedPower:
         now = time.monotonic()
         return (Reading(DEVICE, now, round((now - self._began) * 200 * MICRO)),)
 
-    def close(self):
-        self.closed = True
-
 
 def test_energy_between_two_instants_is_what_the_counter_rose():
     source = ScriptedPower()
-    meter = metering.PowerMeter({"gpu": source})
-    meter.start()
-    start = time.time()
-    time.sleep(0.6)
-    end = time.time()
-    meter.wait_past(end)
-    meter.stop()
+    with metering.PowerMeter({"gpu": source}) as meter:
+        start = time.time()
+        time.sleep(0.6)
+        end = time.time()
+        meter.wait_past(end)
     drawn = meter.drawn("gpu", start, end)
     assert drawn.known
     assert drawn.joules == pytest.approx(200 * (end - start), rel=0.2)
-    assert source.closed
     assert not meter.drawn("gpu", start - 60, end).known
     assert meter.sources == {"gpu": "nvml"}
 

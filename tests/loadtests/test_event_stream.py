@@ -41,7 +41,7 @@ def test_an_answer_has_its_tokens_wherever_a_character_is_cut():
         answer, said = StreamedAnswer(Generate(["text_output"])), []
         for piece in (HEAD, CONTENT[:cut], CONTENT[cut:]):
             answer.feed(piece)
-            said += answer.said()
+            said += answer.events()
         assert [(one.content, one.tokens) for one in said] == [(True, 2), (True, 4)]
 
 
@@ -89,4 +89,4 @@ def test_an_answer_of_one_line_without_end_is_refused_and_not_kept():
         answer.feed(piece)
         assert answer.held_bytes <= MAX_EVENT_BYTES + PIECE
     with pytest.raises(ValueError, match="an event is larger than"):
-        answer.said()
+        answer.events()

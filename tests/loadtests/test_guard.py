@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from load_runs import about
 from waiting import patience
 
 from loadtests.machine_guard import (
@@ -21,7 +22,7 @@ from loadtests.machine_guard import (
     read,
     windows_of,
 )
-from loadtests.result import About, Requests, RunResult
+from loadtests.result import Requests, RunResult
 
 LIMITS = GuardLimits()
 QUIET = Reading(
@@ -77,12 +78,8 @@ def test_what_disturbs_every_window_makes_it_invalid_with_its_reason(
 
 def test_a_run_notes_what_disturbed_it_and_strictly_is_invalid() -> None:
     seen = watch(readings(10, busy=0.65))
-    about = About(
-        mode="open", protocol="grpc", address="a:1", entries=("m",), seed=1,
-        timeout_seconds=1, in_flight=1, payload_sha256="", started_at=0,
-    )  # fmt: skip
     run = RunResult.of(
-        about, Requests.empty(1), duration_seconds=1, sender_cpu_seconds=0
+        about(), Requests.empty(1), duration_seconds=1, sender_cpu_seconds=0
     )
     lenient, strict = (guarded(run, seen, strict=flag) for flag in (False, True))
     assert lenient.verdict.valid

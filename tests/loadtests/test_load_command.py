@@ -125,13 +125,16 @@ def test_a_server_that_answers_nothing_with_success_is_a_hundred_percent_wrong(
         (["--model", "nope", "--concurrency", "1"], 1, "has no model 'nope'"),
         (["--model", "m", "--address", "127.0.0.1:1", "--concurrency", "1"], 1, "no "),
         (["--concurrency", "1"], 2, "found no model"),
-        (["--model", "m"], 2, "found neither --profile nor --concurrency"),
+        (
+            ["--model", "m", "--rate", "4"],
+            2,
+            "found neither --profile nor --concurrency",
+        ),
         (
             ["--model", "m", "--profile", "poisson", "--concurrency", "1"],
             2,
             "found both",
         ),
-        (["--model", "m", "--profile", "poison"], 2, "poisson"),
         (["--model", "m", "--profile", "poisson", "--rate", "-1"], 2, "more than 0"),
         (["--model", "m=x", "--concurrency", "1"], 2, "NAME=WEIGHT"),
         (["--model", "m", "--concurrency", "1", "--slo", "p99"], 2, "p99<20ms"),
@@ -336,12 +339,6 @@ def test_an_unknown_profile_is_refused_as_unknown(run, rate) -> None:
     )
     assert "'poisson', 'replay'" in err
     assert len(err.splitlines()) == 1
-
-
-def test_a_rate_without_a_profile_asks_for_one(run) -> None:
-    status, _, err = run("--model", "m", "--rate", "4")
-    assert status == 2
-    assert "found neither --profile nor --concurrency" in err
 
 
 def test_an_option_that_is_wrong_is_named_once(run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -28,12 +29,14 @@ from fake_triton import (
     WrongDtype,
     WrongShape,
 )
+from load_runs import send
 from waiting import patience, wait_until
 
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.errors import LoadError, PlanError
 from loadtests.mix import Mix
 from loadtests.payloads.bodies import Row, body_of
+from loadtests.payloads.metadata import takes_binary
 from loadtests.result import Outcome
 from loadtests.target import Target
 
@@ -43,18 +46,6 @@ QUICK = Options(timeout_seconds=5.0)
 
 def evenly(count: int, seconds: float) -> np.ndarray:
     return np.linspace(0.0, seconds, count)
-
-
-def few(target, mix, count=20, **changes):
-    options = replace(QUICK, **changes)
-    return run_closed(
-        target,
-        mix,
-        concurrency=4,
-        duration_seconds=30.0,
-        requests=count,
-        options=options,
-    )
 
 
 # A real server.
@@ -122,24 +113,31 @@ def test_sequences_start_go_on_and_end_and_leave_none_open(
     (entry,) = mix_of(target, "total").entries
     mix = Mix((replace(entry, style="sequence", sequence_length=5),))
     for _ in range(2):
-        result = few(target, mix, 23)
+        result = send(target, mix, 23)
         assert result.requests.count(Outcome.OK) == 23, result.errors
     assert result.from_send.max < 4.0
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("protocol", "binary"),
+    [("grpc", True), ("http", True), ("http", False)],
+    ids=["grpc", "http", "json"],
+)
 def test_a_right_answer_is_taken_and_a_wrong_one_told(
-    loaded, target_of, mix_of, protocol
+    loaded, target_of, mix_of, protocol, binary
 ) -> None:
     target = target_of(loaded, protocol)
+    assert takes_binary(target)
     (entry,) = mix_of(target, "double", variants=1).entries
     x = np.arange(8, dtype=np.float32)[np.newaxis]
     bodies = tuple(
-        body_of(entry.spec, Row({"x": x}, {"y": wanted}), protocol)
+        body_of(entry.spec, Row({"x": x}, {"y": wanted}), protocol, binary=binary)
         for wanted in (2 * x, 2 * x + 1e-7, 3 * x)
     )
+    if not binary:
+        assert json.loads(bodies[0].data)["inputs"][0]["data"] == x.ravel().tolist()
     mix = Mix((replace(entry, bodies=bodies, tolerance=1e-5),))
-    result = few(target, mix, 9)
+    result = send(target, mix, 9)
     assert result.requests.outcome.tolist() == [1, 1, 3] * 3
     assert result.errors == {"output 'y' is not the correct answer": 3}
 
@@ -226,9 +224,9 @@ def test_no_lie_passes_for_an_answer(
     """All of them: a server that says success and gives nothing is 100 % wrong."""
     target = target_of(fake, protocol)
     mix = mix_of(target, "fake")
-    assert few(target, mix, 8).requests.count(Outcome.OK) == 8
+    assert send(target, mix, 8).requests.count(Outcome.OK) == 8
     fake.on("infer").reply(lie)
-    result = few(target, mix, 8, timeout_seconds=0.5)
+    result = send(target, mix, 8, timeout_seconds=0.5)
     allowed = outcome if isinstance(outcome, tuple) else (outcome,)
     assert set(result.requests.outcome.tolist()) <= set(allowed), result.errors
     assert result.miss_ratio == 1.0
@@ -246,7 +244,7 @@ def test_a_lie_after_many_right_answers_is_found(
     mix = mix_of(target, "fake")
     fake.on("infer").reply(times=10)
     fake.on("infer").reply(EmptyTensor())
-    result = few(target, mix, 20)
+    result = send(target, mix, 20)
     assert result.requests.count(Outcome.OK) == 10
     assert result.requests.count(Outcome.WRONG) == 10
 
@@ -255,7 +253,7 @@ def test_an_answer_in_drops_is_read_whole(fake, target_of, mix_of) -> None:
     target = target_of(fake, "http")
     mix = mix_of(target, "fake")
     fake.on("infer").reply(Dripping(0.0005))
-    assert few(target, mix, 4).requests.count(Outcome.OK) == 4
+    assert send(target, mix, 4).requests.count(Outcome.OK) == 4
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -264,9 +262,9 @@ def test_several_outputs_are_all_checked(target_of, mix_of, protocol) -> None:
     with FakeTriton([FakeModel("two", outputs=outputs)]) as fake:
         target = target_of(fake, protocol)
         mix = mix_of(target, "two")
-        assert few(target, mix, 12).requests.count(Outcome.OK) == 12
+        assert send(target, mix, 12).requests.count(Outcome.OK) == 12
         fake.on("infer").reply(EmptyTensor("b"))
-        result = few(target, mix, 12)
+        result = send(target, mix, 12)
     assert result.requests.count(Outcome.WRONG) == 12
 
 
@@ -348,16 +346,16 @@ def test_nobody_there_is_told_with_the_address(
     mix = mix_of(target_of(fake, protocol), "fake")
     address = unused_address
     with pytest.raises(LoadError, match=address):
-        few(Target(protocol, address), mix)
+        send(Target(protocol, address), mix)
 
 
 def test_a_run_leaves_no_descriptor_behind(fake, target_of, mix_of) -> None:
     target = target_of(fake, "http")
     mix = mix_of(target, "fake")
-    few(target, mix)
+    send(target, mix)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
-        few(target, mix)
+        send(target, mix)
     # The server of this test closes its ends a moment later.
     wait_until(
         lambda: len(list(Path("/proc/self/fd").iterdir())) <= before,

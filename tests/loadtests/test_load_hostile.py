@@ -14,10 +14,9 @@ from pathlib import Path
 
 import hpack
 import pytest
-from http2_wire import Waiting, Wire, frame
+from http2_wire import Waiting, connected, frame
+from load_runs import send
 
-from loadtests.engine import Options, run_closed
-from loadtests.engine.http2 import Http2Connection
 from loadtests.engine.keeping import MAX_ANSWER_BYTES, Keeping
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
@@ -184,15 +183,8 @@ class Peak:
         return int(found[1]) * 1024
 
 
-def run(target, mix, count=2, **options):
-    return run_closed(
-        target,
-        mix,
-        concurrency=2,
-        duration_seconds=60.0,
-        requests=count,
-        options=Options(**{"timeout_seconds": 60.0, **options}),
-    )
+def run(target, mix, count=2, timeout_seconds=60.0):
+    return send(target, mix, count, concurrency=2, timeout_seconds=timeout_seconds)
 
 
 @pytest.mark.parametrize("answer", [endless_data, endless_announcements])
@@ -281,10 +273,8 @@ def talk(keeping, frames, requests=2):
     """What those waiting were told, and which streams were given up."""
 
     async def talking():
-        wire, waiting = Wire(), [Waiting() for _ in range(requests)]
-        connection = Http2Connection([(b":method", b"POST")], keeping)
-        connection.connection_made(wire)
-        connection.data_received(frame(4, 0, 0))
+        waiting = [Waiting() for _ in range(requests)]
+        connection, wire = connected([(b":method", b"POST")], keeping=keeping)
         for one in waiting:
             connection.request(one, b"content")
         start = len(wire.written)

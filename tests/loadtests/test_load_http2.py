@@ -11,13 +11,12 @@ import grpc
 import hpack
 import pytest
 from fake_triton import FakeModel, FakeTensor, FakeTriton, Slow
-from http2_wire import Waiting, Wire, frame
+from http2_wire import Waiting, connected, frame
 from hypothesis import given
 from hypothesis import strategies as st
+from load_runs import send
 
-from loadtests.engine import Options, run_closed
 from loadtests.engine.header_blocks import Decoder, SameHeaders
-from loadtests.engine.http2 import Http2Connection
 from loadtests.result import Outcome
 
 HEADERS = [(b":method", b"POST"), (b":path", b"/infer"), (b"x-long", b"y" * 300)]
@@ -63,10 +62,8 @@ def test_settings_that_the_rfc_does_not_allow_end_the_connection(
     key, value, allowed
 ) -> None:
     async def talk() -> str:
-        waiting = Waiting()
-        connection = Http2Connection(HEADERS)
-        connection.connection_made(Wire())
-        connection.data_received(frame(4, 0, 0, struct.pack(">HI", key, value)))
+        settings = struct.pack(">HI", key, value)
+        waiting, (connection, _) = Waiting(), connected(HEADERS, settings)
         assert connection.usable is allowed
         connection.request(waiting, bytes(70_000))
         connection.connection_lost(None)
@@ -80,10 +77,7 @@ def test_what_comes_and_goes_in_many_parts_is_whole() -> None:
     content = bytes(range(256)) * 800
 
     async def talk() -> tuple[bytes, bytes]:
-        waiting, wire = Waiting(), Wire()
-        connection = Http2Connection(HEADERS)
-        connection.connection_made(wire)
-        connection.data_received(frame(4, 0, 0))
+        waiting, (connection, wire) = Waiting(), connected(HEADERS)
         start = len(wire.written)
         connection.request(waiting, content)
         for number in (0, 1):
@@ -125,10 +119,7 @@ class Again(Waiting):
 
 def test_requests_that_follow_answers_read_at_once_are_sent_at_once() -> None:
     async def talk() -> tuple[int, bytes]:
-        wire = Wire()
-        connection = Http2Connection(HEADERS)
-        connection.connection_made(wire)
-        connection.data_received(frame(4, 0, 0))
+        connection, wire = connected(HEADERS)
         for _ in range(8):
             connection.request(Again(connection), b"first")
         before, start = wire.writes, len(wire.written)
@@ -149,10 +140,7 @@ def test_requests_that_follow_answers_read_at_once_are_sent_at_once() -> None:
 @given(st.binary(max_size=400))
 def test_any_bytes_on_the_wire_end_in_an_answer_or_the_end(data) -> None:
     async def talk() -> int:
-        waiting = Waiting()
-        connection = Http2Connection(HEADERS)
-        connection.connection_made(Wire())
-        connection.data_received(b"\0\0\0\x04\0\0\0\0\0")  # empty settings
+        waiting, (connection, _) = Waiting(), connected(HEADERS)
         connection.request(waiting, b"content")
         connection.data_received(data)
         connection.connection_lost(None)
@@ -164,17 +152,6 @@ def test_any_bytes_on_the_wire_end_in_an_answer_or_the_end(data) -> None:
 # Beside grpcio.
 
 
-def run(target, mix, count=12, concurrency=4, **options):
-    return run_closed(
-        target,
-        mix,
-        concurrency=concurrency,
-        duration_seconds=30.0,
-        requests=count,
-        options=Options(timeout_seconds=10.0, **options),
-    )
-
-
 @pytest.mark.parametrize("values", [5_000, 20_000, 400_000])
 def test_bodies_larger_than_frames_and_windows_go_and_come(
     target_of, mix_of, values
@@ -183,7 +160,7 @@ def test_bodies_larger_than_frames_and_windows_go_and_come(
     model = FakeModel("big", inputs=tensors, outputs=tensors)
     with FakeTriton([model]) as fake:
         target = target_of(fake, "grpc")
-        result = run(target, mix_of(target, "big", variants=2))
+        result = send(target, mix_of(target, "big", variants=2), 12)
     assert result.requests.count(Outcome.OK) == 12, result.errors
 
 
@@ -222,7 +199,7 @@ def test_no_more_streams_are_opened_than_the_server_allows(
     try:
         mix = mix_of(target_of(fake, "grpc"), "fake")
         target = type(target_of(fake, "grpc"))("grpc", f"127.0.0.1:{port}")
-        result = run(target, mix, 24, concurrency=8)
+        result = send(target, mix, 24, concurrency=8)
     finally:
         server.stop(None).wait()
         stub.close()
@@ -234,10 +211,10 @@ def test_a_server_that_says_goodbye_is_found_anew(fake, target_of, mix_of) -> No
     """GOAWAY, as proxies send it after so many requests, loses none that were heard."""
     target = target_of(fake, "grpc")
     mix = mix_of(target, "fake")
-    assert run(target, mix).requests.count(Outcome.OK) == 12
+    assert send(target, mix, 12).requests.count(Outcome.OK) == 12
     with fake.down():
         pass
-    assert run(target, mix).requests.count(Outcome.OK) == 12
+    assert send(target, mix, 12).requests.count(Outcome.OK) == 12
 
 
 def test_metadata_is_sent(fake, target_of, mix_of) -> None:
@@ -245,7 +222,7 @@ def test_metadata_is_sent(fake, target_of, mix_of) -> None:
     mix = mix_of(target, "fake")
     fake.forget()
     named = type(target)("grpc", target.address, {"X-Caller": "load"})
-    assert run(named, mix, 3).requests.count(Outcome.OK) == 3
+    assert send(named, mix, 3).requests.count(Outcome.OK) == 3
     received = [r for r in fake.requests if r.operation == "infer"]
     assert len(received) == 3
     assert {dict(r.headers)["x-caller"] for r in received} == {"load"}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from fake_triton import FakeModel, FakeTriton, Status
@@ -12,12 +9,9 @@ from fake_triton import FakeModel, FakeTriton, Status
 from exporter.cli import main
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import ModelSpec, TensorSpec
-from loadtests.engine import Options, run_closed
 from loadtests.errors import PlanError
-from loadtests.mix import Mix
 from loadtests.payloads.bodies import Row, body_of
-from loadtests.payloads.metadata import require_fit, takes_binary
-from loadtests.result import Outcome
+from loadtests.payloads.metadata import require_fit
 from loadtests.target import Target
 
 MISSING = Status("UNIMPLEMENTED", 404, "Method not found!")
@@ -60,30 +54,6 @@ def test_the_signature_is_the_metadata_s_where_there_is_no_configuration(plain) 
     client.close()
     assert [tensor.name for tensor in spec.inputs]
     assert spec.max_batch_size == 0
-
-
-@pytest.mark.triton
-def test_tensors_as_json_are_answered_and_checked(loaded, target_of, mix_of) -> None:
-    """Triton takes JSON, too: the same answers, and a wrong one is found."""
-    target = target_of(loaded, "http")
-    assert takes_binary(target)
-    (entry,) = mix_of(target, "double", variants=1).entries
-    x = np.arange(8, dtype=np.float32)[np.newaxis]
-    bodies = tuple(
-        body_of(entry.spec, Row({"x": x}, {"y": wanted}), "http", binary=False)
-        for wanted in (2 * x, 3 * x)
-    )
-    assert json.loads(bodies[0].data)["inputs"][0]["data"] == x.ravel().tolist()
-    result = run_closed(
-        target,
-        Mix((replace(entry, bodies=bodies, tolerance=1e-6),)),
-        concurrency=1,
-        duration_seconds=30,
-        requests=6,
-        options=Options(timeout_seconds=30),
-    )
-    assert result.requests.outcome.tolist() == [Outcome.OK, Outcome.WRONG] * 3
-    assert result.errors == {"output 'y' is not the correct answer": 3}
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_every_time_of_a_request_is_tallied_from_where_it_begins() -> None:
     ]
     found = tallied(requests)
     assert found.outcomes == {"ok": 1, "timeout": 1, "error": 1, "rejected": 1}
-    assert (found.count, found.ok) == (4, 1)
+    assert found.count == 4
     seconds = {n: (h.count, h.to_state()["sum"]) for n, h in found.histograms.items()}
     assert seconds == {
         "from_intended": (2, 7.0 + 9.0),
@@ -155,21 +155,21 @@ def done(worker: str, tally: Tally, *reasons: str) -> dict:
 
 def test_nobody_starts_before_all_are_ready_and_all_start_at_once() -> None:
     coordinator, sent = coordinator_of("a", "b")
-    coordinator.hear("ready", {"worker": "a"})
+    coordinator.receive("ready", {"worker": "a"})
     assert ("start", "a") not in sent
-    coordinator.hear("ready", {"worker": "b"})
+    coordinator.receive("ready", {"worker": "b"})
     assert sent[-2:] == [("start", "a"), ("start", "b")]
 
 
 def test_a_lost_worker_keeps_what_it_had_answered_and_makes_the_run_invalid() -> None:
     coordinator, _ = coordinator_of("a", "b")
     for worker in ("a", "b"):
-        coordinator.hear("ready", {"worker": worker})
+        coordinator.receive("ready", {"worker": worker})
     first, second, late = (recorded(n, seed=n) for n in (300, 200, 100))
     coordinator.count("b", tallied(second).to_state())
-    coordinator.look(["a"])
-    coordinator.hear("done", done("a", tallied(first)))
-    coordinator.hear("done", done("b", tallied(late)))  # it was given up before
+    coordinator.check_workers(["a"])
+    coordinator.receive("done", done("a", tallied(first)))
+    coordinator.receive("done", done("b", tallied(late)))  # it was given up before
     assert coordinator.over(0.0)
     assert coordinator.tally().outcomes == tallied(first, second).outcomes
     assert coordinator.reasons() == ["worker b was lost after 200 of its requests"]
@@ -177,15 +177,15 @@ def test_a_lost_worker_keeps_what_it_had_answered_and_makes_the_run_invalid() ->
 
 def test_a_worker_that_is_lost_before_the_start_does_not_hold_the_others_up() -> None:
     coordinator, sent = coordinator_of("a", "b")
-    coordinator.hear("ready", {"worker": "a"})
-    coordinator.look(["a"])
+    coordinator.receive("ready", {"worker": "a"})
+    coordinator.check_workers(["a"])
     assert sent[-1] == ("start", "a")
 
 
 def test_a_worker_that_joins_later_is_not_counted() -> None:
     coordinator, _ = coordinator_of("a")
-    coordinator.hear("ready", {"worker": "z"})
-    coordinator.hear("done", done("z", tallied(recorded(10))))
+    coordinator.receive("ready", {"worker": "z"})
+    coordinator.receive("done", done("z", tallied(recorded(10))))
     assert coordinator.started_at is None
     assert coordinator.tally().count == 0
 

@@ -8,27 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from load_runs import about
 
 from loadtests import result_file
 from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import PlanError
-from loadtests.result import About, Outcome, Requests, RunResult, Unanswered
-
-
-def about(**changes) -> About:
-    given = {
-        "mode": "open",
-        "protocol": "grpc",
-        "address": "localhost:8001",
-        "entries": ("m",),
-        "seed": 1,
-        "timeout_seconds": 1.0,
-        "in_flight": 100,
-        "payload_sha256": "0" * 64,
-        "started_at": 0.0,
-        **changes,
-    }
-    return About(**given)
+from loadtests.result import Outcome, Requests, RunResult, Unanswered
 
 
 def requests_of(outcomes: list[Outcome], *, delay=0.0001, latency=0.01) -> Requests:

@@ -16,24 +16,12 @@ from fake_triton import (
     FakeTriton,
     Hung,
 )
+from load_runs import send
 from waiting import patience
 
-from loadtests.engine import Options, run_closed
 from loadtests.mix import Mix
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.result import Outcome
-
-
-def few(target, mix, count, timeout_seconds=None):
-    timeout_seconds = timeout_seconds or patience(5)
-    return run_closed(
-        target,
-        mix,
-        concurrency=4,
-        duration_seconds=patience(30),
-        requests=count,
-        options=Options(timeout_seconds=timeout_seconds),
-    )
 
 
 def test_a_stream_has_a_first_response_and_times_between(
@@ -44,7 +32,7 @@ def test_a_stream_has_a_first_response_and_times_between(
     values = np.ones(5, np.float32)
     body = body_of(entry.spec, Row({"values": values}, {}, {"delay_ms": 20}), "grpc")
     mix = Mix((replace(entry, bodies=(body,), style="stream"),))
-    result = few(target, mix, 6)
+    result = send(target, mix, 6, timeout_seconds=patience(5))
     assert result.requests.count(Outcome.OK) == 6, result.errors
     assert result.first_response.count == 6
     assert result.between_responses.count == 6 * 4
@@ -75,11 +63,11 @@ def test_no_lie_passes_for_a_streamed_answer(
         target = target_of(fake, "grpc")
         (entry,) = mix_of(target, "many").entries
         mix = Mix((replace(entry, style="stream"),))
-        right = few(target, mix, 8)
+        right = send(target, mix, 8, timeout_seconds=patience(5))
         fake.on("infer").reply(lie)
         # Only what hangs is to be given up on, on any machine.
         hangs = outcome is Outcome.TIMEOUT
-        wrong = few(target, mix, 8, timeout_seconds=0.5 if hangs else patience(5))
+        wrong = send(target, mix, 8, timeout_seconds=0.5 if hangs else patience(5))
     assert right.requests.count(Outcome.OK) == 8, right.errors
     assert right.between_responses.count == 8 * 3
     assert set(wrong.requests.outcome.tolist()) == {outcome}, wrong.errors

@@ -178,10 +178,9 @@ def test_specpower_has_ten_levels_and_idle(recording) -> None:
     )
 
 
-def test_replay_sends_the_recording_faster_and_knows_its_bytes(recording) -> None:
+def test_replay_sends_the_recording_faster(recording) -> None:
     plain, fast = (made("replay", recording, speed=s) for s in (1.0, 4.0))
     assert arrivals_of(fast, 0) == pytest.approx(arrivals_of(plain, 0) / 4)
-    assert len(plain.sha256) == 64
 
 
 def test_replay_takes_gaps_in_microseconds_as_perf_analyzer_writes_them(

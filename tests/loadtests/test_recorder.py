@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from time import perf_counter
-
 import numpy as np
 
 from loadtests.engine import recorder
-from loadtests.engine.backoff import Backoff
-from loadtests.engine.loops import ClosedLoop
 from loadtests.engine.recorder import Recorder
 from loadtests.result import Outcome
 
@@ -31,14 +26,6 @@ def test_it_grows_up_to_the_most_requests_of_a_run_and_keeps_what_it_has(
     one.finish(9, Outcome.OK, 103.0)
     assert one.requests.done[9] == 3.0
     assert np.flatnonzero(one.requests.outcome == Outcome.OK).tolist() == [3, 9]
-
-
-def test_the_last_request_of_a_run_has_room(monkeypatch) -> None:
-    monkeypatch.setattr(recorder, "_FIRST_CAPACITY", 8)
-    monkeypatch.setattr(recorder, "MAX_REQUESTS", 10)
-    one = Recorder.growing(0.0)
-    assert one.make_room(10)
-    assert len(one.requests) == 10
 
 
 def test_each_request_is_written_down_as_it_went(monkeypatch) -> None:
@@ -69,31 +56,3 @@ def test_each_request_is_written_down_as_it_went(monkeypatch) -> None:
     assert (one.between.count, one.between.min) == (3, 0.0)
     assert one.errors == {"a" * 200: 4, "b" * 200: 2, "other errors": 7}
     assert one.unanswered.count == 1
-
-
-class Answering:
-    """A sender whose requests are answered as soon as the loop comes to it."""
-
-    def send(self, index: int, one: Recorder) -> None:
-        one.begin(index)
-        loop = asyncio.get_running_loop()
-        loop.call_soon(one.finish, index, Outcome.OK, perf_counter())
-
-
-async def test_a_closed_loop_ends_where_the_record_is_full(monkeypatch) -> None:
-    monkeypatch.setattr(recorder, "_FIRST_CAPACITY", 4)
-    monkeypatch.setattr(recorder, "MAX_REQUESTS", 10)
-    one = Recorder.growing(perf_counter())
-    loop = ClosedLoop(
-        Answering(),
-        one,
-        concurrency=2,
-        seconds=600.0,
-        requests=1_000_000,
-        entry_of=lambda _: 0,
-        backoff=Backoff(),
-    )
-    loop.start()
-    async with asyncio.timeout(60):
-        await loop.over.wait()
-    assert (one.started, len(one.requests)) == (10, 10)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from load_runs import about
 
 from loadtests import result_file
 from loadtests.report import run_document
 from loadtests.report.run_report import report_of
-from loadtests.result import About, Outcome, Requests, RunResult, Verdict
+from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text
 from pages.blocks import Figure, Section
 
@@ -33,21 +34,13 @@ def made(slo="", *, count=8000, errors=0, streamed=False, verdict=None) -> RunRe
     if streamed:
         requests.first[:] = requests.sent + 0.001
         requests.responses[:] = 3
-    about = About(
-        mode="open",
-        protocol="grpc",
-        address="localhost:8001",
-        entries=("digits",),
-        seed=1,
-        timeout_seconds=10,
-        in_flight=100,
-        payload_sha256="0" * 64,
-        started_at=1.7e9,
-        profile={"kind": "poisson", "requests_per_second": 200.0},
-        slo=slo,
-    )
+    profile = {"kind": "poisson", "requests_per_second": 200.0}
     return RunResult.of(
-        about, requests, duration_seconds=40.0, sender_cpu_seconds=1.0, verdict=verdict
+        about(profile=profile, slo=slo),
+        requests,
+        duration_seconds=40.0,
+        sender_cpu_seconds=1.0,
+        verdict=verdict,
     )
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dependent_latencies import queue
+from load_runs import about
 
 from loadtests import result_file
 from loadtests.cli import REPORTS
 from loadtests.report import load_report_command, run_document
 from loadtests.report.comparison_report import compared, sentence
 from loadtests.report.run_report import RunReport, report_of
-from loadtests.result import About, Outcome, Requests, RunResult, Verdict
+from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text
 from pages.blocks import Document, Figure
 from pages.plots import Axis, Mark, Plot, Series
@@ -49,20 +50,9 @@ def made(
     requests.outcome[:] = np.where(
         rng.random(count) < missed, Outcome.ERROR, Outcome.OK
     )
-    about = About(
-        mode="open",
-        protocol="grpc",
-        address="localhost:8001",
-        entries=("digits <fp32>",),
-        seed=1,
-        timeout_seconds=10,
-        in_flight=100,
-        payload_sha256="0" * 64,
-        started_at=1.7e9,
-        profile=profile or {"kind": "poisson", "requests_per_second": 200.0},
-    )
+    profile = profile or {"kind": "poisson", "requests_per_second": 200.0}
     return RunResult.of(
-        about,
+        about(entries=("digits <fp32>",), profile=profile),
         requests,
         duration_seconds=seconds,
         sender_cpu_seconds=1.0,
@@ -215,9 +205,8 @@ def of_waits(waits, seconds=100.0):
     requests.sent[:] = requests.intended
     requests.done[:] = requests.intended + waits
     requests.outcome[:] = Outcome.OK
-    about = made(seconds=1.0).about
     return RunResult.of(
-        about, requests, duration_seconds=seconds, sender_cpu_seconds=1.0
+        about(), requests, duration_seconds=seconds, sender_cpu_seconds=1.0
     )
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-from contextlib import contextmanager
-
 import pytest
+from receiver import Receiver
 
 from loadtests import sidecar_view
 
@@ -31,28 +28,9 @@ triton_unattributed_energy_joules_total 7
 """
 
 
-@contextmanager
-def serving(body: bytes, status: int = 200):
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/metrics"
-        server.shutdown()
-        thread.join()
-
-
-def seen(body: str) -> sidecar_view.Page | None:
-    with serving(body.encode()) as url:
-        return sidecar_view.page(url)
+def seen(body: str, status: int = 200) -> sidecar_view.Page | None:
+    with Receiver(status, body.encode()) as server:
+        return sidecar_view.page(f"{server.url}/metrics")
 
 
 def test_phases_and_energy_are_what_rose_between_two_pages() -> None:
@@ -64,7 +42,6 @@ def test_phases_and_energy_are_what_rose_between_two_pages() -> None:
 
 def test_a_sidecar_that_does_not_tell_is_unknown_and_not_zero() -> None:
     assert sidecar_view.page("http://127.0.0.1:9/metrics") is None
-    with serving(b"no", 503) as url:
-        assert sidecar_view.page(url) is None
+    assert seen("no", 503) is None
     assert sidecar_view.between(None, seen(AFTER)) == {}
     assert sidecar_view.between(seen(BEFORE), seen(BEFORE)) == {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from loadtests.engine.http2 import Http2Connection
+
 
 def frame(kind, flags, number, content=b"") -> bytes:
     head = len(content).to_bytes(3, "big") + bytes([kind, flags])
@@ -21,12 +23,12 @@ class Waiting:
     def answered(self, _, content) -> None:
         self.told.append(content)
 
-    def unheard(self, reason) -> None:
+    def not_processed(self, reason) -> None:
         self.told.append(reason)
 
-    spoilt = unheard
+    too_large = not_processed
 
-    def broken(self, reason) -> None:
+    def lost(self, reason) -> None:
         self.told.append(ConnectionError(reason))
 
 
@@ -52,3 +54,12 @@ class Wire(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+
+def connected(headers, settings=b"", keeping=None) -> tuple[Http2Connection, Wire]:
+    """A connection whose peer has sent its settings, and what it writes to."""
+    wire = Wire()
+    connection = Http2Connection(headers, keeping)
+    connection.connection_made(wire)
+    connection.data_received(frame(4, 0, 0, settings))
+    return connection, wire

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from load_runs import about
 
 from loadtests.chaos.measuring.observations import Event, Evidence, Series
-from loadtests.result import About, Outcome, Requests, RunResult
+from loadtests.result import Outcome, Requests, RunResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -116,21 +117,9 @@ def result(
         done=np.where(unsent, np.nan, ended),
         outcome=how,
     )
-    about = About(
-        mode=mode,
-        protocol="grpc",
-        address="127.0.0.1:8001",
-        entries=("digits",),
-        seed=1,
-        timeout_seconds=timeout,
-        in_flight=4096,
-        payload_sha256="",
-        started_at=1.7e9,
-        interrupted=interrupted,
-    )
     last = float(np.nanmax(ended, initial=0.0))
     return RunResult.of(
-        about,
+        about(mode=mode, timeout_seconds=timeout, interrupted=interrupted),
         requests,
         duration_seconds=max(last, float(at.max(initial=0.0)), 1e-3),
         sender_cpu_seconds=0.1,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.faults.loading import UnloadModel
 from loadtests.chaos.faults.models import ErringModel, LyingModel, StalledStream
 from loadtests.chaos.faults.network import (
@@ -30,6 +30,11 @@ from loadtests.chaos.faults.process_faults import (
     KillStub,
 )
 from loadtests.chaos.faults.resources import CpuHog, MemoryHog
+from loadtests.errors import (
+    FaultFailedError,
+    FaultRefusedError,
+    validation_problems,
+)
 
 _AnyFault = (
     # Processes and the server.
@@ -54,7 +59,7 @@ _AnyFault = (
     # Resources of the host.
     | CpuHog
     | MemoryHog
-    # Whom the sidecar talks to.
+    # Peers of the sidecar.
     | OtlpHang
     | PrometheusAway
     | TapStalled
@@ -94,10 +99,7 @@ def parse(given: Any, where: str) -> Fault:
     try:
         return _ADAPTER.validate_python(given)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
-            for item in error.errors(include_url=False)
-        )
+        problems = "; ".join(validation_problems(error))
         raise ValueError(
             f"invalid fault in {where}: {problems}; "
             "`tritonwatch chaos list` shows faults and their settings"

@@ -5,7 +5,7 @@
     record = fault.prepare(site)    # all that undo will need; goes to disk first
     fault.inject(record)
     assert not fault.missing(record)
-    FreezeServer.revert(record)     # by anybody, any number of times
+    FreezeServer.revert(record)     # by any process, any number of times
     assert not FreezeServer.residue(record)
 
 A record is plain JSON and enough by itself: another process can revert from it, after
@@ -20,14 +20,11 @@ from pydantic import Field
 
 from exporter.settings import Settings
 from loadtests.chaos.primitives import programs
-from loadtests.errors import FaultFailedError, FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadtests.chaos.site import Site
-
-__all__ = ["Fault", "FaultFailedError", "FaultRefusedError", "SustainedFault"]
 
 
 class Fault(Settings):
@@ -55,7 +52,7 @@ class Fault(Settings):
         raise NotImplementedError
 
     def inject(self, record: dict[str, Any]) -> None:
-        """Break it. Killed at any point, `revert` still undoes what was done.
+        """Inject the fault. If the process is killed at any point, `revert` undoes the rest.
 
         Raises:
             FaultFailedError: it could not be done.
@@ -68,7 +65,7 @@ class Fault(Settings):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Undo it, within a second. Idempotent, and right after any part of `inject`.
+        """Undo it within a second. Idempotent, and correct after any part of `inject`.
 
         Raises:
             FaultFailedError: it could not be undone; what is left and how to remove it.

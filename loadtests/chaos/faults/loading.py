@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from loadtests.chaos.faults import needs
-from loadtests.chaos.faults.fault import Fault, FaultFailedError
+from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.primitives import model_control, programs
 from loadtests.chaos.primitives.model_control import ControlError
+from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
@@ -32,7 +33,7 @@ class UnloadModel(Fault):
     def inject(self, record: dict[str, Any]) -> None:
         """Unload it; requests are refused when this returns."""
         try:
-            model_control.unload(record["http"], record["model"], wait=False)
+            model_control.unload(record["http"], record["model"])
         except ControlError as error:
             raise FaultFailedError(
                 f"model {record['model']!r} could not be unloaded: {error}"
@@ -48,21 +49,14 @@ class UnloadModel(Fault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Load it, unless there is no server any more."""
+        """Load it, unless the server has ended."""
         if record.get("every_seconds") is not None:
-            # Of 0.1.0, which could unload it again and again.
+            # A record of 0.1.0, which could unload it repeatedly.
             programs.stop(record["token"])
-        try:
-            if (
-                model_control.listening(record["http"])
-                and _state(record) != model_control.READY
-            ):
-                model_control.load(record["http"], record["model"])
-        except ControlError as error:
-            raise FaultFailedError(
-                f"model {record['model']!r} could not be loaded again: {error}; POST "
-                f"http://{record['http']}/v2/repository/models/{record['model']}/load"
-            ) from error
+        if cls.residue(record):
+            model = record["model"]
+            problem = f"model {model!r} could not be loaded again"
+            model_control.load_again(record["http"], model, problem)
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:

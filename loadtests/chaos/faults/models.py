@@ -1,8 +1,7 @@
 """A Python model that fails or answers wrongly: a fault over it in its repository.
 
 `deploy/faults/model.py` takes the place of the model's own file, which stays beside it
-as `original.py`: the same file by another name, so that owner, mode and times come back
-with it. A model that was written with a fault (`faulty_model`) needs no load:
+as `original.py`: a hard link, so that owner, mode and times are restored with it. A model that was written with a fault (`faulty_model`) needs no load:
 only its `fault.json` is replaced.
 """
 
@@ -21,8 +20,9 @@ import loadtests
 from exporter.system.whole_file import write
 from exporter.triton import faulty_model
 from loadtests.chaos.faults import needs
-from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.primitives import model_control
+from loadtests.errors import FaultFailedError, FaultRefusedError
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
@@ -39,11 +39,11 @@ class WrappedModel(Fault):
     model: str
     """A Python model of the repository."""
     after_requests: int = Field(default=0, ge=0)
-    """Requests answered honestly first."""
+    """Requests that are answered correctly first."""
     seed: int = 0
     """Seed of the affected requests."""
 
-    def over_it(self) -> dict[str, Any]:
+    def fault_fields(self) -> dict[str, Any]:
         """Return the fields of its `faulty_model.Fault`, but those of every one."""
         raise NotImplementedError
 
@@ -57,7 +57,7 @@ class WrappedModel(Fault):
             "fault": {
                 "after_requests": self.after_requests,
                 "seed": self.seed,
-                **self.over_it(),
+                **self.fault_fields(),
             },
             "before": (place / _FAULT).read_text("utf-8") if _prepared(place) else None,
             "digest": _digest(place / _MODEL),
@@ -91,15 +91,15 @@ class WrappedModel(Fault):
         place = Path(record["place"])
         if record["before"] is None and not _prepared(place):
             return [f"{place / _MODEL} is not the one with a fault"]
-        if not record["fault"].items() <= _said(place).items():
-            return [f"{place / _FAULT} does not say {record['fault']}"]
+        if not record["fault"].items() <= _fault_of(place).items():
+            return [f"{place / _FAULT} does not contain {record['fault']}"]
         return []
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """Restore the model's own file and load it, unless there is no server.
 
-        Users get correct answers at once, from the wrapper; a load takes its time.
+        The wrapper gives correct answers at once; loading the model takes longer.
         """
         place = Path(record["place"])
         if record["before"] is not None:
@@ -113,7 +113,9 @@ class WrappedModel(Fault):
             write(place / _FAULT, _NO_FAULT, 0o644)
         _restore(place, record["digest"])
         if wrapped:
-            _load(record)
+            model, http = record["model"], record["http"]
+            problem = f"model {model!r} has its own file back and could not be loaded"
+            model_control.load_again(http, model, problem)
         for name in (_FAULT, *_FAULT_DRAFTS):
             (place / name).unlink(missing_ok=True)
         for compiled in (place / "__pycache__").glob("original.*.pyc"):
@@ -147,7 +149,7 @@ class ErringModel(WrappedModel):
     after_responses: int = Field(default=0, ge=0)
     """Responses that a stream has sent when it breaks off."""
 
-    def over_it(self) -> dict[str, Any]:
+    def fault_fields(self) -> dict[str, Any]:
         """Return the error."""
         return {
             "fault": "error",
@@ -176,7 +178,7 @@ class StalledStream(WrappedModel):
             )
         return super().prepare(site)
 
-    def over_it(self) -> dict[str, Any]:
+    def fault_fields(self) -> dict[str, Any]:
         """Return the stall."""
         return {
             "fault": "stall",
@@ -201,19 +203,19 @@ class LyingModel(WrappedModel):
     ] = Field(default="shifted_class")
     """Kind of wrong answers; deploy/faults/README.md describes each."""
     share: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Share of the rows that are struck."""
+    """Share of the affected rows."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return what `WrappedModel.prepare` does, for a model with such values."""
         needs.model_folder(site, self.model)
         if self.lie.startswith("int8") and _is_decoupled(site, self.model):
             raise FaultRefusedError(
-                f"model {self.model!r} streams, and {self.lie} is a lie of digits_int8",
+                f"model {self.model!r} streams, and {self.lie} is a fault of digits_int8",
                 "take garbage_text",
             )
         return super().prepare(site)
 
-    def over_it(self) -> dict[str, Any]:
+    def fault_fields(self) -> dict[str, Any]:
         """Return the kind of wrong answers."""
         return {"fault": self.lie, "share": self.share}
 
@@ -222,7 +224,7 @@ def _place(site: Site, model: str) -> Path:
     """The folder of the model's newest version, where a fault can be put over it.
 
     Raises:
-        FaultRefusedError: there is none, or it cannot be.
+        FaultRefusedError: there is no such folder, or a fault cannot be put over it.
     """
     folder = needs.model_folder(site, model)
     versions = sorted(
@@ -277,28 +279,16 @@ def _restore(place: Path, digest: str) -> None:
         original.replace(model)
 
 
-def _load(record: dict[str, Any]) -> None:
-    try:
-        if model_control.listening(record["http"]):
-            model_control.load(record["http"], record["model"])
-    except model_control.ControlError as error:
-        raise FaultFailedError(
-            f"model {record['model']!r} has its own file back and could not be loaded: "
-            f"{error}; POST "
-            f"http://{record['http']}/v2/repository/models/{record['model']}/load"
-        ) from error
-
-
 def _prepared(place: Path) -> bool:
     return (place / _ORIGINAL).is_file() and (place / _FAULT).is_file()
 
 
-def _said(place: Path) -> dict[str, Any]:
+def _fault_of(place: Path) -> dict[str, Any]:
     try:
-        said: dict[str, Any] = json.loads((place / _FAULT).read_text("utf-8"))
+        fault: dict[str, Any] = json.loads((place / _FAULT).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return said
+    return fault
 
 
 def _draft(place: Path) -> Path:

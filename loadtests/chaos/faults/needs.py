@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from loadtests.chaos.faults.fault import FaultRefusedError
 from loadtests.chaos.primitives import model_control
+from loadtests.errors import FaultRefusedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +31,10 @@ def server_of(site: Site) -> ProcessRef:
 
 
 def stubs_of(site: Site, model: str) -> list[ProcessRef]:
-    """The backend processes of a model, which may be signalled.
+    """Return the backend processes of a model, checking that signals are allowed.
 
     Raises:
-        FaultRefusedError: there is none, or it is another user's.
+        FaultRefusedError: it has none, or one is another user's.
     """
     server_of(site)
     found = list(site.stubs(model))
@@ -62,7 +62,7 @@ def sidecar_of(site: Site) -> ProcessRef:
 
 
 def signalled(process: ProcessRef, what: str) -> ProcessRef:
-    """The process, if it may be signalled.
+    """Return the process, checking that signals to it are allowed.
 
     Raises:
         FaultRefusedError: it may not.
@@ -82,7 +82,7 @@ def signalled(process: ProcessRef, what: str) -> ProcessRef:
 
 
 def model_folder(site: Site, model: str) -> Path:
-    """The folder of a model in a repository that may be written to.
+    """Return the folder of a model in a repository that may be written to.
 
     Raises:
         FaultRefusedError: there is no such folder, or it cannot be written to.
@@ -113,11 +113,11 @@ def model_folder(site: Site, model: str) -> Path:
     return folder
 
 
-def loaded(site: Site, model: str) -> None:
-    """Require that the server has this model loaded.
+def controlled(site: Site, model: str) -> None:
+    """Require that the server has this model loaded and lets it be unloaded and loaded.
 
     Raises:
-        FaultRefusedError: it does not, or nobody answers.
+        FaultRefusedError: it does not, or it does not answer.
     """
     try:
         states = model_control.states(site.http)
@@ -131,15 +131,6 @@ def loaded(site: Site, model: str) -> None:
         raise FaultRefusedError(
             f"model {model!r} is not loaded in {site.name}", f"it has {known}"
         )
-
-
-def controlled(site: Site, model: str) -> None:
-    """Require that the server has this model loaded and lets it be unloaded and loaded.
-
-    Raises:
-        FaultRefusedError: it does not, or nobody answers.
-    """
-    loaded(site, model)
     if not model_control.allowed(site.http):
         raise FaultRefusedError(
             f"{site.name} does not allow models to be loaded and unloaded",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.network.effect import Directions, Effect
 from loadtests.chaos.network.proxy_client import (
     ProxyFailedError,
@@ -19,13 +19,14 @@ from loadtests.chaos.network.proxy_client import (
     ask,
 )
 from loadtests.chaos.primitives.process_refs import new_token
+from loadtests.errors import FaultFailedError, FaultRefusedError
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
 
 
 class NetworkFault(Fault):
-    """A fault of the network for everybody who asks through the fault proxy."""
+    """A fault of the network for all clients of the fault proxy."""
 
     protocols: tuple[Literal["grpc", "http"], ...] = Field(
         default=("grpc", "http"), min_length=1

@@ -1,7 +1,7 @@
 """A peer of the sidecar that accepts and does nothing.
 
-The process of this host that listens at its address is stopped: the kernel takes
-connections for it, and nobody reads them.
+The process of this host that listens at its address is stopped: the kernel accepts
+connections for it, and no process reads them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PrometheusAway(PeerFault):
 class TapStalled(PeerFault):
     """A stalled tap: its reader, which is the sidecar, is stopped as a whole.
 
-    Clients that mirror to it must be served all the same.
+    Clients that mirror to it must still be served.
     """
 
     kind: Literal["tap_stalled"] = "tap_stalled"
@@ -120,17 +120,13 @@ class TapStalled(PeerFault):
     peer: ClassVar[str] = "tap"
 
 
-def _endpoint(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
 def _listens(address: str) -> bool:
     """Return whether any user's process listens there, without connecting to it."""
+    host, _, port = address.rpartition(":")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(_endpoint(address))
+            probe.bind((host, int(port)))
         except OSError:
             return True
     return False

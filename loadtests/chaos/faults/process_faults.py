@@ -1,7 +1,7 @@
 """Processes that die or hang: the server, the Python backend of a model, the sidecar.
 
-To undo a kill is to clear away what the death leaves behind. A new process is the business
-of whatever keeps the deployment up; a target without such a thing stays without it.
+Undoing a kill removes the remains of the dead process. Starting a new one is the task of the
+deployment's supervisor; a target without a supervisor stays down.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field
 
 from loadtests.chaos.faults import needs
-from loadtests.chaos.faults.fault import Fault, FaultFailedError
+from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.primitives import model_control
 from loadtests.chaos.primitives.backends import Belongings, stubs_of
 from loadtests.chaos.primitives.process_refs import (
@@ -21,10 +21,9 @@ from loadtests.chaos.primitives.process_refs import (
     resume,
     stop,
 )
+from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from loadtests.chaos.site import Site
 
 _END_SECONDS: Final = 2.0
@@ -39,20 +38,19 @@ def _processes(record: dict[str, Any]) -> list[ProcessRef]:
     return [ProcessRef.from_record(record[key])]
 
 
-def _kill(processes: Sequence[ProcessRef]) -> None:
-    for process in processes:
-        process.send(signal.SIGKILL)
-    for process in processes:
-        if not process.kill(_END_SECONDS):
-            raise FaultFailedError(f"process {process.pid} did not end after SIGKILL")
-
-
 class _Kill(Fault):
     """SIGKILL to the processes of a record."""
 
     def inject(self, record: dict[str, Any]) -> None:
         """Kill them."""
-        _kill(_processes(record))
+        processes = _processes(record)
+        for process in processes:
+            process.send(signal.SIGKILL)
+        for process in processes:
+            if not process.kill(_END_SECONDS):
+                raise FaultFailedError(
+                    f"process {process.pid} did not end after SIGKILL"
+                )
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """Report those that still run; new ones are the deployment's."""
@@ -136,8 +134,8 @@ class KillStub(_Kill):
         belongings = Belongings.from_record(record["belongings"])
         if cls._dead(record):
             try:
-                # Triton would wait for ever for the dead process; load ends the wait.
-                model_control.unload(record["http"], record["model"], wait=False)
+                # Triton would wait without end for the dead process; load ends the wait.
+                model_control.unload(record["http"], record["model"])
                 model_control.load(record["http"], record["model"])
             except model_control.ControlError as error:
                 if belongings.server.alive:
@@ -213,7 +211,7 @@ class FreezeStub(_Freeze):
 
     Triton 2.51 aborts when a backend process that has work stays stopped for about two
     seconds; half a second to one second is survived. Undo sooner to see a hang, later to
-    see the gray failure become a crash, whose remains undo clears away.
+    see the gray failure become a crash, whose remains undo removes.
     """
 
     kind: Literal["freeze_stub"] = "freeze_stub"

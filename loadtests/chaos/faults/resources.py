@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field
 
 from exporter.system.processes import resident_bytes
-from loadtests.chaos.faults.fault import FaultRefusedError, SustainedFault
+from loadtests.chaos.faults.fault import SustainedFault
 from loadtests.chaos.primitives.process_refs import new_token, started_with
+from loadtests.errors import FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ class CpuHog(SustainedFault):
     processes: int | None = Field(default=None, ge=1, le=1024)
     """Number of processes; by default one for each CPU that this program may use."""
 
-    def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - whatever the site
+    def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - for any site
         """Return how many, how busy, and their token."""
         return {
             "token": new_token(),
@@ -93,7 +94,7 @@ class MemoryHog(SustainedFault):
     releasing it a fifth of a second.
     """
 
-    def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - whatever the site
+    def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - for any site
         """Return how much, how much is to be left, and its token."""
         available = _available()
         wanted = int(available * self.available_percent / 100)
@@ -110,7 +111,7 @@ class MemoryHog(SustainedFault):
             Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
         held: list[mmap.mmap] = []
         left = record["bytes"]
-        # Populated, so that it is there and not promised.
+        # Populated, so that the memory is really taken.
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
         while left > 0 and _available() - _CHUNK_BYTES > record["leave_bytes"]:
             held.append(mmap.mmap(-1, min(left, _CHUNK_BYTES), flags=flags))

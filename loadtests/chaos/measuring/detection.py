@@ -97,8 +97,8 @@ def _metric(
     evidence: Evidence, span: Span, wanted: DetectSettings, effect: float
 ) -> Signal:
     condition = wanted.condition
-    assert condition is not None  # noqa: S101 - the caller has looked
-    # What held for another fault's sake shows nothing of this one.
+    assert condition is not None  # noqa: S101 - checked by the caller
+    # A condition that held because of another fault does not show this one.
     begun = begun_at(evidence.events, span, wanted.fault)
     seen = shown(evidence.series, condition, begun, span.next_seconds)
     after = None

@@ -9,6 +9,7 @@ from exporter.settings import Settings
 from loadtests.chaos.measuring import served
 from loadtests.chaos.measuring.detection import DetectSettings, Signal, signals_of
 from loadtests.chaos.measuring.fault_spans import Span, spans
+from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.observations import Check, Evidence, Phase
     from loadtests.chaos.measuring.served import Answers
 
-EXTENSION: Final = "tritonwatch"
-"""Name of our block among the extensions of an experiment."""
 RESOLUTION_SECONDS: Final = 0.05
 """Resolution of durations; a sender that is later makes the result inconclusive."""
 LYING: Final = frozenset({"lying_model"})
@@ -33,8 +32,8 @@ LYING: Final = frozenset({"lying_model"})
 _WRONG: Final = "answers were wrong though they came back with success"
 
 Verdict = Literal["held", "finding", "failed", "invalid"]
-"""`failed`: it did not run to its end, so nothing is shown. `invalid`: the sender's own
-trouble is in the numbers, also where an unsteady state kept the method from running.
+"""`failed`: it did not run to its end, so there is no result. `invalid`: the sender's own
+delays are in the numbers, also where an unsteady state kept the method from running.
 `finding`: a weakness of what was broken."""
 
 
@@ -100,7 +99,7 @@ class Findings(Settings):
 def extension_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Our block of an experiment; empty where it has none."""
     for entry in document.get("extensions") or ():
-        if isinstance(entry, dict) and entry.get("name") == EXTENSION:
+        if isinstance(entry, dict) and entry.get("name") == NAME:
             return entry
     return {}
 
@@ -132,7 +131,7 @@ def findings(evidence: Evidence) -> Findings:
         for span in faults
     )
     phases = (None, None, None) if answers is None else served.phases(answers, faults)
-    # "watch": while it is broken the hypothesis is looked at, and need not hold.
+    # "watch": during the fault the hypothesis is only recorded.
     watched = extension_of(evidence.experiment).get("during") == "watch"
     spared = {"before", "during"} if watched else {"before"}
     deviated = any(not c.met for c in evidence.checks if c.phase not in spared)
@@ -235,13 +234,13 @@ def _failures(evidence: Evidence) -> Iterator[str]:
 
 
 def _unsteady(evidence: Evidence) -> bool:
-    """Return whether the steady state did not hold before the method, so nothing ran."""
+    """Return True if the steady state did not hold before the method, so nothing ran."""
     before = [check for check in evidence.checks if check.phase == "before"]
     return not evidence.steps and not all(check.met for check in before)
 
 
 def _loads(evidence: Evidence) -> bool:
-    """Return whether load was expected: an experiment that injects nothing may have none."""
+    """Return True if load was expected: an experiment that injects nothing may have none."""
     if any(event.what == "inject" for event in evidence.events):
         return True
     entries = evidence.experiment.get("extensions") or ()
@@ -267,10 +266,10 @@ def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
 def _weaknesses(draft: Findings, evidence: Evidence) -> Iterator[str]:
     if draft.deviated:
         missed = (p for p in draft.probes if p.met < p.asked and p.phase != "before")
-        told = (
+        misses = (
             f"{p.probe} {p.asked - p.met} of {p.asked} times {p.phase}" for p in missed
         )
-        yield f"the steady state did not hold: {', '.join(told)}"
+        yield f"the steady state did not hold: {', '.join(misses)}"
     for fault in draft.faults:
         yield from _unmet(fault)
     if draft.wrong and not _lied(draft):
@@ -279,7 +278,7 @@ def _weaknesses(draft: Findings, evidence: Evidence) -> Iterator[str]:
 
 
 def _lied(draft: Findings) -> bool:
-    """Return whether the fault itself makes wrong answers: each is a bad request."""
+    """Return True if the fault itself makes wrong answers: each is a bad request."""
     return any(LYING & set(fault.span.kinds) for fault in draft.faults)
 
 

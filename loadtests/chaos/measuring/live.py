@@ -1,4 +1,4 @@
-"""Availability and latency in the last moment of a run that is under way."""
+"""Availability and latency in the last second or so of an active run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LiveWindow:
         self._seen = (progress.requests, now - progress.elapsed_seconds, now)
 
     def elapsed_seconds(self) -> float | None:
-        """Since the load's start; None before the first progress and after the last."""
+        """Return seconds since the load's start; None before the first progress and after the last."""
         if self._seen is None:
             return None
         _, origin, fed = self._seen
@@ -54,7 +54,7 @@ class LiveWindow:
         None where no request was due. `now` is in seconds from the load's
         start, by default this moment.
         """
-        found = self._look(window_seconds, now)
+        found = self._read_window(window_seconds, now)
         if found is None or not found.count:
             return None
         return found.right / found.count
@@ -62,17 +62,17 @@ class LiveWindow:
     def latency(
         self, quantile: float, window_seconds: float, now: float | None = None
     ) -> float | None:
-        """The quantile of latency in seconds, from the intended time.
+        """Return the quantile of latency in seconds, from the intended time.
 
-        Of what ended within the window, and of what waits now as long as it has waited
-        so far: it will be no less. None where there is neither.
+        Over requests that ended within the window, and those in flight with their wait
+        so far, a lower bound of their latency. None where there are neither.
         """
-        found = self._look(window_seconds, now)
+        found = self._read_window(window_seconds, now)
         if found is None or not found.seconds.size:
             return None
         return quantile_of(found.seconds, quantile)
 
-    def _look(self, window_seconds: float, now: float | None) -> _Window | None:
+    def _read_window(self, window_seconds: float, now: float | None) -> _Window | None:
         seen = self._seen
         now = self.elapsed_seconds() if now is None else now
         if seen is None or now is None:

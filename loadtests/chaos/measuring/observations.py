@@ -44,11 +44,13 @@ What = Literal[
     "note",
 ]
 """`inject` and `revert` are the instants before the fault is touched, `injected` and
-`reverted` those when it is seen to be there and to be gone."""
+`reverted` those when it is verified to be in effect and to have ended."""
 Status = Literal["completed", "failed", "aborted", "interrupted"]
 """Statuses of Chaos Toolkit's journal. A steady state that does not hold before the
 method fails the experiment; one that does not hold later deviates, which is no status.
 """
+NAME: Final = "tritonwatch"
+"""Name of our extension of an experiment, and of our block of a journal."""
 UP: Final = "up"
 """Prometheus' `up`: whether the sidecar was scraped, which shows that it is down."""
 AlertState = Literal["inactive", "pending", "firing"]
@@ -116,7 +118,7 @@ class Series(Settings):
 
 @dataclass(frozen=True, slots=True)
 class AlertChange:
-    """An alert came to a state."""
+    """A change of state of an alert."""
 
     at_seconds: float
     name: str
@@ -125,7 +127,7 @@ class AlertChange:
 
 
 def _load_of(value: Any) -> RunResult | None:
-    """A load run, or the one that a journal holds."""
+    """Return a load run, also from its form in a journal."""
     if value is None or isinstance(value, RunResult):
         return value
     try:
@@ -141,7 +143,7 @@ def _document_of(load: RunResult | None) -> dict[str, Any] | None:
 if TYPE_CHECKING:
     LoadRun = RunResult | None
 else:
-    # For pydantic it is what these make of it: a result is no model of its kind.
+    # A result is no pydantic model: these functions validate and serialise it.
     LoadRun = Annotated[
         Any,
         PlainValidator(_load_of),

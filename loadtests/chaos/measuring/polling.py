@@ -41,7 +41,7 @@ class _Watch(Pace):
     """Polls a server every quarter of a second, while its block lasts."""
 
     def __init__(self, url: str, record: Record) -> None:
-        super().__init__(EVERY_SECONDS, self._look)
+        super().__init__(EVERY_SECONDS, self._poll)
         self._client = HttpClient(url.rpartition("//")[2], connections=1)
         self._record = record
 
@@ -49,7 +49,7 @@ class _Watch(Pace):
         with contextlib.closing(self._client):
             super()._work()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         raise NotImplementedError
 
 
@@ -60,7 +60,7 @@ class SidecarWatch(_Watch):
         super().__init__(url, record)
         self._wanted = ALWAYS.union(metrics)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             page = self._client.get("/metrics", timeout_seconds=_TIMEOUT_SECONDS)
             series = list(parse_text(page))
@@ -81,7 +81,7 @@ class AlertWatch(_Watch):
         super().__init__(url, record)
         self._known: dict[tuple[tuple[str, str], ...], AlertState] = {}
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             body = self._client.get("/api/v1/alerts", timeout_seconds=_TIMEOUT_SECONDS)
             found = json.loads(body)["data"]["alerts"]
@@ -94,9 +94,9 @@ class AlertWatch(_Watch):
         for labels in {*states, *self._known}:
             state = states.get(labels, "inactive")
             if state != self._known.get(labels, "inactive"):
-                told = dict(labels)
-                name = told.pop("alertname", "")
-                row = AlertChange(now, name, told, state)
+                names = dict(labels)
+                name = names.pop("alertname", "")
+                row = AlertChange(now, name, names, state)
                 self._record.add(row)
         self._known = states
 

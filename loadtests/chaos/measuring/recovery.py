@@ -2,7 +2,7 @@
 
 Every request is judged by what its user saw: late counts from when it was due, and one
 without a correct answer is as late as its timeout. A window of time is good where all its
-requests were answered rightly and a high quantile of their latency kept the limit, bad
+requests got correct answers and a high quantile of their latency kept the limit, bad
 where that was not so, and unknown where nothing was asked: never good.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.windows import Stretch
 
 _LEAST_BASELINE: Final = 20
-"""Right answers before the fault, below which no limit of latency is made of them."""
+"""Minimum number of correct answers before the fault for a limit of latency."""
 _ROUNDING_SECONDS: Final = 1e-6
 
 State = Literal["unaffected", "recovered", "not_recovered", "unknown"]
@@ -62,7 +62,7 @@ class Recovery(Settings):
     observation."""
     relapses: int = 0
     """Times that requests failed, or were late for longer than a window, after the fault
-    was gone and good windows had lasted for `hold_seconds`.
+    had ended and good windows had lasted for `hold_seconds`.
     """
     outage: Outage | None = None
     bad_requests: int = 0
@@ -143,17 +143,17 @@ class _Course:
         return next(places, None)
 
     def _is_later(self, stretch: Stretch) -> bool:
-        """Return whether it is a short late spell, long after the fault was undone."""
+        """Return True if it is a short late spell, long after the fault was undone."""
         since = stretch.start_seconds - self.settings.hold_seconds
         return self._is_short(stretch) and self._is_gone_at(since)
 
     def _is_gone_at(self, seconds: float) -> bool:
-        """Return whether the fault was seen to be undone by then."""
+        """Return True if the fault was verified as undone by then."""
         reverted = self.span.reverted_seconds
         return reverted is not None and seconds >= reverted
 
     def _is_short(self, stretch: Stretch) -> bool:
-        """Just late, and for no longer than a window."""
+        """Return True if requests were only late, and for at most a window."""
         # Windows are bad from one before the first late request to the last.
         short = stretch.seconds <= 2 * self.settings.window_seconds
         return short and not stretch.failed

@@ -49,7 +49,7 @@ def answers_of(result: RunResult) -> Answers:
     """Return a run's answers from the users' point of view.
 
     Raises:
-        PlanError: it was a closed loop, in which nobody asks while the server hangs.
+        PlanError: it was a closed loop, which sends nothing while the server hangs.
     """
     if result.about.mode != "open":
         raise PlanError(
@@ -91,10 +91,10 @@ class Outage(Settings):
 
 
 def outage_of(answers: Answers, chosen: Mask, since_seconds: float) -> Outage | None:
-    """The longest outage among the chosen requests, from `since_seconds` on.
+    """Return the longest outage among the chosen requests, from `since_seconds` on.
 
-    Time in which nobody asked is none: an outage begins when the first request that
-    was not answered before was due. None where nobody asked.
+    Time without requests does not count: an outage begins when its first request was
+    due. None without requests.
     """
     due, ended = answers.due[chosen], answers.ended[chosen]
     if not due.size:
@@ -173,8 +173,8 @@ def phases(
 ) -> tuple[Served, Served | None, Served | None]:
     """Return the figures before, during and after the faults; without one all is before.
 
-    During lasts from the first fault to when the last one was undone, or to the end
-    where that was not seen. What was under way when the first one came is of during.
+    "During" lasts from the first fault to the undo of the last one, or to the end where
+    no undo was seen. Requests in flight at the first fault belong to it.
     """
     end = answers.until_seconds
     if not faults:

@@ -49,10 +49,10 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """The condition that is written so.
+        """Return the condition of this text.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a condition.
         """
         found = _CONDITION.fullmatch(text)
         if found is None or bool(found["function"]) != bool(found["close"]):
@@ -71,14 +71,14 @@ class Condition:
         )
 
     def matches(self, metric: str, labels: Mapping[str, str]) -> bool:
-        """Return whether it is about that series."""
+        """Return True if it applies to that series."""
         return metric == self.metric and all(
             _fits(labels.get(name, ""), operator, value)
             for name, operator, value in self.matchers
         )
 
     def holds(self, value: float) -> bool:
-        """Return whether a value fulfils it; NaN fulfils none."""
+        """Return True if a value fulfils it; NaN never does."""
         if value != value:  # noqa: PLR0124 - NaN
             return False
         return {
@@ -119,7 +119,7 @@ class Shown:
     name: str
     """The condition's text, or the alert."""
     before: bool = False
-    """It did so before the fault already."""
+    """True if it did before the fault already."""
     first_seconds: float | None = None
     last_seconds: float | None = None
     """When it was last seen to report it: a condition to hold, a counter to rise, an
@@ -131,21 +131,21 @@ def shown(
 ) -> Shown:
     """Return when a condition on the metrics held from `start` to `end`."""
     mine = [one for one in series if condition.matches(one.metric, one.labels)]
-    looked_before = any(one.at_seconds[0] < start for one in mine)
+    polled_before = any(one.at_seconds[0] < start for one in mine)
     before = False
     held: list[list[float]] = []
     for one in mine:
         known = bisect_left(one.at_seconds, start)
-        values = _values(one, condition, known, looked_before=looked_before)
+        values = _values(one, condition, known, polled_before=polled_before)
         if not condition.increase and any(map(condition.holds, values[:known][-1:])):
             before = True
             continue
         at = [
-            look
-            for look, value, last in zip(
+            time
+            for time, value, last in zip(
                 one.at_seconds, values, [0.0, *values], strict=False
             )
-            if start <= look < _until(end)
+            if start <= time < _until(end)
             and condition.holds(value)
             and not (condition.increase and value == last)
         ]
@@ -162,11 +162,11 @@ def shown(
 
 
 def _values(
-    series: Series, condition: Condition, known: int, *, looked_before: bool
+    series: Series, condition: Condition, known: int, *, polled_before: bool
 ) -> list[float]:
     """The values to compare; of an increase, what was added since the fault.
 
-    `known` is how many of the looks were before it. A series that appears later counts
+    `known` is the number of scrapes before it. A series that appears later counts
     from 0 where others were seen before, and else from its first value.
     """
     values = list(series.values)
@@ -181,7 +181,7 @@ def _values(
     base = 0.0
     if known:
         base = values[known - 1]
-    elif not looked_before:
+    elif not polled_before:
         base = values[0]
     return [value - base for value in values]
 

@@ -55,7 +55,7 @@ class Judged:
     due: Floats
     failed: Mask
     late: Mask
-    """Answered rightly, beyond the limit."""
+    """Answered correctly, beyond the limit."""
     unknown: Mask
     """Requests that were never sent."""
 

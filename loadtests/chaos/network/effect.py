@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     import random
@@ -43,25 +43,12 @@ class Effect:
         """Return it as JSON values, for a journal and a control socket."""
         return asdict(self)
 
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Self:
-        """Restore what `to_record` returned.
-
-        Raises:
-            TypeError: it is something else.
-        """
-        return cls(**record)
-
-    def applies_to(self, direction: Direction) -> bool:
-        """Return whether it does anything in that direction."""
-        return self.directions in {"both", direction}
-
 
 def together(effects: Iterable[Effect], direction: Direction) -> Effect:
     """Several at once, in one direction: delays add up, the narrowest link counts."""
     sums = Effect()
     for effect in effects:
-        if effect.applies_to(direction):
+        if effect.directions in {"both", direction}:
             sums = Effect(
                 delay_seconds=sums.delay_seconds + effect.delay_seconds,
                 jitter_seconds=sums.jitter_seconds + effect.jitter_seconds,

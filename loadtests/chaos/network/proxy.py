@@ -1,17 +1,16 @@
-"""A TCP proxy whose wire can be made bad: the network faults that need no root.
+"""A TCP proxy that injects network faults, without root privileges.
 
     python -m loadtests.chaos.network.proxy --control FILE --grpc HOST:PORT --http HOST:PORT
 
-It listens on two free ports of loopback, says which in one line of JSON, and ends with
-its standard input, so with its owner however that ends. What its wires do is set over
-the Unix socket FILE, one JSON object a line (see `proxy_client`); while nothing is set
-bytes are handed on as they come.
+It listens on two free ports of loopback, prints them in one line of JSON, and ends with
+its standard input, and so with its owner. Effects are set over the Unix socket FILE, one
+JSON object a line (see `proxy_client`); without effects, bytes are forwarded unchanged.
 
 It sees a stream where a network sees packets, so two effects are models. A loss is a
 stall of this direction of the connection for a retransmission timeout, 200 ms as in
 Linux and doubled for each loss in a row: what a small request sees, pessimistic for a
-long transfer, which TCP repairs within a round trip. And a connection is taken at once
-even while the network is parted: it stays silent rather than unopened.
+long transfer, which TCP repairs within a round trip. And a connection is accepted at once
+even during a partition: it stays silent instead of unopened.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Proxy:
                     "effect": dict(effect),
                     "protocols": list(protocols),
                 }:
-                    self._set(token, Effect.from_record(effect), tuple(protocols))
+                    self._set(token, Effect(**effect), tuple(protocols))
                 case {"do": "clear", "token": str(token)}:
                     self._clear(token)
                 case {"do": "state"}:

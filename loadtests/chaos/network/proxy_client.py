@@ -41,7 +41,7 @@ class ProxyFailedError(LoadError):
 
 @contextlib.contextmanager
 def short_name(path: Path) -> Generator[str]:
-    """A name for a socket that the kernel takes (107 bytes), however long its folder's is.
+    """Return a name for a socket within the kernel's limit of 107 bytes, for any folder.
 
     It is valid for the block.
 

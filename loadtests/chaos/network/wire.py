@@ -59,11 +59,11 @@ class Wire:
             end.effects_changed()
 
     def accept(self) -> End:
-        """The end that a new client has."""
+        """Return the end for a new client."""
         return End(self, "requests")
 
     def opened(self, end: End) -> None:
-        """A connection is there; the client's wants one to the server."""
+        """Handle a new connection; connect to the server for one of a client."""
         self._ends.add(end)
         if end.direction == "answers":
             return
@@ -94,7 +94,7 @@ class Wire:
         if client.gone:
             server.abort()
         else:
-            client.start()
+            client.pace(other_is_full=False)
 
 
 class End(asyncio.Protocol):
@@ -136,18 +136,18 @@ class End(asyncio.Protocol):
         else:
             now = asyncio.get_running_loop().time()
             for piece in self._link.pieces(data):
-                self._put(piece, self._link.arrival(len(piece), now))
+                self._enqueue(piece, self._link.arrival(len(piece), now))
 
     def eof_received(self) -> bool:
         """Forward the end of this direction after the data in transit."""
         if self._queue or self._link.effect.partitioned:
-            self._put(b"", asyncio.get_running_loop().time())
+            self._enqueue(b"", asyncio.get_running_loop().time())
         else:
             self._send(b"")
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """The other end goes too, by a reset unless it is closing already."""
+        """Reset the other end too, unless it is closing already."""
         self.gone = True
         self._drop()
         self._wire.closed(self)
@@ -165,10 +165,6 @@ class End(asyncio.Protocol):
             self.other.pace(other_is_full=False)
 
     # Called by the wire and the other end.
-
-    def start(self) -> None:
-        """Start to read, once there is a server."""
-        self.pace(other_is_full=False)
 
     def effects_changed(self) -> None:
         """Send data that is no longer delayed."""
@@ -199,7 +195,7 @@ class End(asyncio.Protocol):
 
     # Data in transit.
 
-    def _put(self, piece: bytes, due: float) -> None:
+    def _enqueue(self, piece: bytes, due: float) -> None:
         self._latest = max(due, self._latest)
         self._queue.append((self._latest, piece))
         self._queued_bytes += len(piece)

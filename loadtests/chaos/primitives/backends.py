@@ -1,6 +1,6 @@
 """Processes and shared-memory regions of a Triton on this host.
 
-A process of the Python backend ("stub") says whose it is by its own arguments: the
+The arguments of a process of the Python backend ("stub") identify its owner: the
 model's file, its region in /dev/shm, and the pid of the server that started it. In a
 container that pid is another one than on the host, so that servers are known by it
 together with the namespace in which it is theirs.
@@ -59,7 +59,7 @@ class Stub:
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
-        """The stub with this pid; None where that is none."""
+        """Return the stub with this pid; None where it is no stub."""
         process = ProcessRef.of(pid)
         arguments = arguments_of(pid)
         if process is None or len(arguments) <= _SERVER:
@@ -82,7 +82,7 @@ def _namespace(pid: int) -> str:
 
 
 def stubs(server: Known) -> list[Stub]:
-    """Every live stub that a server called so started, orphans included."""
+    """Return every live stub that this server started, orphans included."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -93,12 +93,11 @@ def stubs(server: Known) -> list[Stub]:
 
 
 def stubs_of(server: ProcessRef, model: str | None = None) -> list[ProcessRef]:
-    """The live stubs of a server, all or one model's."""
+    """Return the live stubs of a server, all or one model's."""
     return [
         stub.process
         for stub in stubs(Known.of(server.pid))
-        if model in {None, stub.model}
-        and stub.process.start_ticks >= server.start_ticks
+        if model in {None, stub.model} and _since(server, stub.process)
     ]
 
 
@@ -181,7 +180,7 @@ class Belongings:
 def _shared(regions: Iterable[str]) -> list[Path]:
     """The files of these regions, written as shm_open(3) takes them.
 
-    A process says itself which is its own: what leads elsewhere is none.
+    The names come from the processes themselves: a name with a path is ignored.
     """
     names = {region.removeprefix("/") for region in regions}
     return [
@@ -196,6 +195,6 @@ def _since(server: ProcessRef, process: ProcessRef) -> bool:
 
 
 def listener(address: str) -> ProcessRef | None:
-    """The process of this host that listens on host:port, so far as one may see it."""
+    """Return the process of this host that listens on host:port; None if not visible."""
     found = listening_on(int(address.rpartition(":")[2]))
     return ProcessRef.of(min(found)) if found else None

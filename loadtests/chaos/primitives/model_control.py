@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 from exporter.errors import TritonError, UnavailableError
 from exporter.triton.http import HttpClient
 from exporter.triton.http_path import control_path, model_path
-from loadtests.errors import LoadError
+from loadtests.errors import FaultFailedError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 READY: Final = "READY"
-LOAD_SECONDS: Final = 15.0
+_LOAD_SECONDS: Final = 15.0
 _ASK_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.01
-# No model is called so: whether the server refuses to hear of it at all is asked.
+# No model has this name; the answer shows if the server allows model control.
 _NOBODY: Final = "tritonwatch-no-such-model"
 _FORBIDDEN: Final = "not allowed"
 
@@ -38,7 +38,9 @@ def _client(address: str) -> Iterator[HttpClient]:
     try:
         yield client
     except TritonError as error:
-        if _no_connection(error):
+        # A server may itself answer that something is unavailable.
+        answered = str(error).startswith("HTTP ")
+        if isinstance(error, UnavailableError) and not answered:
             raise NobodyThereError(f"nothing answers at {address}") from error
         raise ControlError(str(error)) from error
     finally:
@@ -46,7 +48,7 @@ def _client(address: str) -> Iterator[HttpClient]:
 
 
 def states(address: str) -> dict[str, str]:
-    """Each model's state, "" where it is not loaded; READY if any version is.
+    """Return each model's state, "" where it is not loaded; READY if any version is.
 
     Raises:
         ControlError: no answer.
@@ -65,14 +67,13 @@ def states(address: str) -> dict[str, str]:
 
 
 def allowed(address: str) -> bool:
-    """Return whether models may be loaded; asks for one that does not exist.
+    """Return True if models may be loaded: asks for one that does not exist.
 
     Raises:
         ControlError: no answer.
     """
     try:
-        with _client(address) as client:
-            _post(client, _NOBODY, "unload", _ASK_SECONDS)
+        _post(address, _NOBODY, "unload", _ASK_SECONDS)
     except NobodyThereError:
         raise
     except ControlError as error:
@@ -81,10 +82,10 @@ def allowed(address: str) -> bool:
 
 
 def listening(address: str) -> bool:
-    """Return whether a process accepts connections there; a frozen server does.
+    """Return True if a process accepts connections there; a frozen server does.
 
     Raises:
-        ControlError: somebody does, and does not answer.
+        ControlError: a process does, and does not answer.
     """
     try:
         with _client(address) as client:
@@ -94,40 +95,44 @@ def listening(address: str) -> bool:
     return True
 
 
-def load(
-    address: str,
-    model: str,
-    *,
-    timeout_seconds: float = LOAD_SECONDS,
-) -> None:
+def load(address: str, model: str) -> None:
     """Load the model, again if its files have changed, and wait until it is ready.
 
     Raises:
-        ControlError: it could not be loaded in time; says why.
+        ControlError: it could not be loaded in time, with the reason.
     """
-    deadline = time.monotonic() + timeout_seconds
-    with _client(address) as client:
-        _post(client, model, "load", timeout_seconds)
-    _wait(address, model, READY, deadline)
+    deadline = time.monotonic() + _LOAD_SECONDS
+    _post(address, model, "load", _LOAD_SECONDS)
+    while (found := states(address).get(model, "")) != READY:
+        if time.monotonic() > deadline:
+            raise ControlError(
+                f"timeout: model {model!r} is {found or 'not loaded'}, not {READY}"
+            )
+        time.sleep(_POLL_SECONDS)
 
 
-def unload(
-    address: str,
-    model: str,
-    *,
-    timeout_seconds: float = LOAD_SECONDS,
-    wait: bool = True,
-) -> None:
-    """Unload the model, and by default wait until it is completely unloaded.
+def unload(address: str, model: str) -> None:
+    """Unload the model; requests are refused on return, while others may still end.
 
     Raises:
-        ControlError: it could not be unloaded in time; says why.
+        ControlError: it could not be unloaded, with the reason.
     """
-    deadline = time.monotonic() + timeout_seconds
-    with _client(address) as client:
-        _post(client, model, "unload", timeout_seconds)
-    if wait:
-        _wait(address, model, "", deadline)
+    _post(address, model, "unload", _LOAD_SECONDS)
+
+
+def load_again(address: str, model: str, problem: str) -> None:
+    """Load the model; do nothing where no server listens.
+
+    Raises:
+        FaultFailedError: `problem`, the reason, and how to load it by hand.
+    """
+    try:
+        if listening(address):
+            load(address, model)
+    except ControlError as error:
+        raise FaultFailedError(
+            f"{problem}: {error}; POST http://{address}{control_path(model)}/load"
+        ) from error
 
 
 def configuration(address: str, model: str) -> dict[str, Any]:
@@ -146,21 +151,7 @@ def configuration(address: str, model: str) -> dict[str, Any]:
     return found
 
 
-def _wait(address: str, model: str, wanted: str, deadline: float) -> None:
-    while (found := states(address).get(model, "")) != wanted:
-        if time.monotonic() > deadline:
-            raise ControlError(
-                f"timeout: model {model!r} is {found or 'not loaded'}, not "
-                f"{wanted or 'unloaded'}"
-            )
-        time.sleep(_POLL_SECONDS)
-
-
-def _post(client: HttpClient, model: str, action: str, timeout_seconds: float) -> None:
-    path = f"{control_path(model)}/{action}"
-    client.post(path, b"{}", timeout_seconds=timeout_seconds)
-
-
-def _no_connection(error: TritonError) -> bool:
-    # A server may say itself that something is unavailable.
-    return isinstance(error, UnavailableError) and not str(error).startswith("HTTP ")
+def _post(address: str, model: str, action: str, timeout_seconds: float) -> None:
+    with _client(address) as client:
+        path = f"{control_path(model)}/{action}"
+        client.post(path, b"{}", timeout_seconds=timeout_seconds)

@@ -94,7 +94,7 @@ class ProcessRef:
 
     @contextlib.contextmanager
     def _handle(self) -> Generator[int | None]:
-        """Of whatever has this pid, held before the look, so that both mean the same."""
+        """Open a handle of this pid before its state is read, so that both are of one process."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -143,18 +143,18 @@ def started_with(token: str) -> list[ProcessRef]:
     return found
 
 
-def end_started_with(token: str, seconds: float, looks: int = 1) -> list[str]:
-    """Kill every process that was started with this token; those that stay, in sentences.
+def end_started_with(token: str, seconds: float, checks: int = 1) -> list[str]:
+    """Kill every process with this token; return those that stay, in sentences.
 
     Args:
         token: in their environment.
         seconds: for all of them to end.
-        looks: how often in a row none may be found; for a moment while it begins a program,
-            a process shows no environment.
+        checks: number of consecutive checks that must find none; a process that starts a
+            program shows no environment for a moment.
     """
     deadline = time.monotonic() + seconds
     without = 0
-    while without < looks:
+    while without < checks:
         found = [p for p in started_with(token) if p.pid != os.getpid()]
         for process in found:
             try:
@@ -170,7 +170,7 @@ def end_started_with(token: str, seconds: float, looks: int = 1) -> list[str]:
                 for process in found
             ]
         without = 0 if found else without + 1
-        if without < looks:
+        if without < checks:
             time.sleep(_PAUSE_SECONDS)
     return []
 
@@ -187,7 +187,7 @@ def resume(processes: Sequence[ProcessRef]) -> None:
     """Resume them in this order, and wait until they run.
 
     Raises:
-        FaultFailedError: one does not; says how to help it.
+        FaultFailedError: one does not run; the message has the command that helps.
     """
     for process in processes:
         process.send(signal.SIGCONT)

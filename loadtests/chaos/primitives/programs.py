@@ -4,7 +4,7 @@
     programs.stop(record["token"])                                       # in revert()
 
 It runs `work(record, ready)` of the fault of that kind. It is found by its token
-alone, so that nothing needs to be known of it but what stood in the record before.
+alone, which the record has before the process exists.
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ def start(
     )
     # It is reaped as soon as it ends.
     threading.Thread(target=process.wait, daemon=True).start()
-    said = _said(process)
-    if said != _READY:
+    answer = _first_word(process)
+    if answer != _READY:
         stop(token)
-        raise FaultFailedError(said.removeprefix(_FAILED) or f"{kind} printed nothing")
+        raise FaultFailedError(
+            answer.removeprefix(_FAILED) or f"{kind} printed nothing"
+        )
 
 
-def _said(process: subprocess.Popen[str]) -> str:
+def _first_word(process: subprocess.Popen[str]) -> str:
     """Return the first word of its output, or the last line of its error."""
     assert process.stdout is not None  # noqa: S101 - for the type checker
     with process.stdout as output:
@@ -99,7 +101,7 @@ def stop(token: str) -> None:
 
 
 def left(token: str) -> list[str]:
-    """Agents that are still there, in sentences."""
+    """Return processes of the fault that still run, in sentences."""
     return [
         f"process {process.pid} of the fault still runs"
         for process in started_with(token)
@@ -107,10 +109,10 @@ def left(token: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Be the agent: `arguments` has one JSON object, made by `start`."""
+    """Run the fault: `arguments` has one JSON object, made by `start`."""
     task = json.loads(arguments[0])
-    # Whoever undoes this fault may have looked for it before exec gave this process its
-    # token; that is only so if the starter was killed meanwhile.
+    # An undo may have searched before exec gave this process its token; that is only
+    # possible if the starter was killed meanwhile.
     if not task["starter"] or not ProcessRef.from_record(task["starter"]).alive:
         return 1
     signal.setitimer(signal.ITIMER_REAL, task["longest_seconds"])
@@ -128,7 +130,7 @@ def main(arguments: list[str]) -> int:
 def _ready() -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(1, f"{_READY}\n".encode())
-    # Nobody reads on.
+    # Later output has no reader.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

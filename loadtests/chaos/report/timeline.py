@@ -75,7 +75,7 @@ def _course(evidence: Evidence, found: Findings, end: float) -> Plot:
         *_bars("" if shown else "shown", fired, 1.0, _SIGNAL),
     )
     return Plot(
-        "What was broken, and who noticed",
+        "Faults, and the signals that showed them",
         Axis(_SECONDS, low=0.0, high=end),
         Axis("", low=0.4, high=5.6, ticks=_ROWS),
         tuple(one for one in series if one.x.size),

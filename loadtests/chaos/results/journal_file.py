@@ -1,8 +1,8 @@
 """The journal of an experiment: Chaos Toolkit's, with a block of our own.
 
-Chaos Toolkit's keys say which steps ran and which checks were met, over all repetitions
-in their order; what it has no place for (every request's times, metrics, alerts, and
-what follows from them) is under `tritonwatch`, one entry a repetition.
+Chaos Toolkit's keys hold the steps and checks of all repetitions in their order. Data without
+a place there (times of requests, metrics, alerts, findings) is under `tritonwatch`, one entry
+a repetition.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STATUSES: Final[tuple[Status, ...]] = ("completed", "aborted", "failed", "inter
 
 
 class Judged(Evidence):
-    """One repetition: what was seen, and what follows from it."""
+    """One repetition: evidence and findings."""
 
     findings: Findings
 
@@ -115,7 +115,7 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
     """The journal that `to_document` made.
 
     Raises:
-        PlanError: it is none, or contradicts itself.
+        PlanError: it is no journal, or contradicts itself.
     """
     if not is_journal(document):
         raise PlanError(

@@ -74,7 +74,7 @@ def scorecard(found: Sequence[Journal]) -> Scorecard:
     """Return the card of these journals, by title and then by time.
 
     Raises:
-        PlanError: there is none.
+        PlanError: there are no journals.
     """
     if not found:
         raise PlanError("found no journal; want files written by `chaos run --json`")
@@ -97,7 +97,7 @@ def journals(path: Path) -> list[Journal]:
     """Return the journals of a folder, or the one that a file is.
 
     Raises:
-        PlanError: a file is none, or there are too many.
+        PlanError: a file is no journal, or there are too many.
     """
     if not path.is_dir():
         return [journal_file.read(path)]

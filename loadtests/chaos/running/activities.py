@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
 from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
@@ -74,11 +73,11 @@ class Probe(Activity):
 
 
 class Limit(Probe):
-    """A probe whose value, outside of its tolerance for so long, ends the experiment."""
+    """A probe that ends the experiment when its value is out of tolerance for too long."""
 
     type: Literal["probe"] = "probe"
     for_seconds: float = Field(default=0.0, ge=0, le=3600)
-    """Uninterrupted time that it takes."""
+    """Uninterrupted time out of tolerance that ends it."""
 
 
 class Hypothesis(Settings):
@@ -89,12 +88,12 @@ class Hypothesis(Settings):
 
 
 def tolerates(tolerance: Any, value: Any) -> bool:
-    """Return whether a value is within a tolerance.
+    """Return True if a value is within a tolerance.
 
-    As in Chaos Toolkit: a scalar is what the value equals, two numbers what it lies
-    between, any other list what it is one of. No value is never tolerated.
+    As in Chaos Toolkit: the value equals a scalar, lies between two numbers, or is in
+    any other list. None and NaN are never tolerated.
     """
-    if value is None:
+    if value is None or value != value:  # noqa: PLR0124 - NaN
         return False
     if tolerance is None:
         return True
@@ -150,10 +149,3 @@ def own(provider: Provider) -> Any:
     except TypeError as error:
         raise ActivityFailedError(f"{TOOLKIT}.{provider.func}: {error}") from None
     return found
-
-
-def judge(probe: Probe, value: Any) -> bool:
-    """Return whether a probe's value is within its tolerance."""
-    if isinstance(value, float) and math.isnan(value):
-        return False
-    return tolerates(probe.tolerance, value)

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector in the small: takes every push over HTTP, and keeps none.
+"""A minimal OpenTelemetry collector: accepts every push over HTTP and discards it.
 
 A process of its own, so that a fault can stop it: python -m ... HOST PORT
 """

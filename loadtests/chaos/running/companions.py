@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.site import Site
     from loadtests.chaos.targets.chaos_target import Surroundings, Target
 
-HOST: Final = LOOPBACK
-PROGRAM: Final = "prometheus"
+_PROMETHEUS: Final = "prometheus"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.02
@@ -82,9 +81,9 @@ def companions(target: Target, site: Site, around: Surroundings) -> Generator[No
 
 
 class Child:
-    """A process of the run's own, with an HTTP port that says when it is ready.
+    """A process of the run's own, with an HTTP port that reports readiness.
 
-    It ends with the run by the run's token in its environment, whoever ends the run.
+    It ends with the run, in any case, by the run's token in its environment.
     """
 
     def __init__(self, name: str, around: Surroundings) -> None:
@@ -137,7 +136,7 @@ class Child:
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
-        # A frozen one would not hear of it.
+        # A frozen process does not handle it before it is resumed.
         self._process.send_signal(signal.SIGCONT)
         try:
             self._process.wait(_STOP_SECONDS)
@@ -148,7 +147,7 @@ class Child:
 
 def _held_address(stack: contextlib.ExitStack) -> str:
     """A free address that stays the run's until it ends, over all restarts."""
-    return f"{HOST}:{stack.enter_context(hold_port()).getsockname()[1]}"
+    return f"{LOOPBACK}:{stack.enter_context(hold_port()).getsockname()[1]}"
 
 
 def _start_sidecar(child: Child, tap: str, over: Mapping[str, Any], site: Site) -> None:
@@ -198,7 +197,7 @@ def sidecar_config(
             "http": site.loaded("http"),
             **({} if site.metrics is None else {"metrics": site.metrics}),
         },
-        "listen": {"address": HOST, "port": port, "tap": {"port": tap_port}},
+        "listen": {"address": LOOPBACK, "port": port, "tap": {"port": tap_port}},
         "log": {"level": "warning"},
         "collectors": [
             {"kind": kind, **polls, **(quick if kind in _COLLECTORS[:2] else {})}
@@ -220,14 +219,14 @@ def sidecar_config(
 def _start_prometheus(
     stack: contextlib.ExitStack, site: Site, around: Surroundings
 ) -> None:
-    if shutil.which(PROGRAM) is None:
+    if shutil.which(_PROMETHEUS) is None:
         text = (
             "no Prometheus here, so no alert is evaluated: apt-get install prometheus"
         )
         around.note("note", {"text": text})
         return
-    assert site.sidecar_url is not None  # noqa: S101 - the caller has looked
-    child = Child(PROGRAM, around)
+    assert site.sidecar_url is not None  # noqa: S101 - checked by the caller
+    child = Child(_PROMETHEUS, around)
     child.address = _held_address(stack)
     file, burns = child.folder / "prometheus.yml", child.folder / "slos.yaml"
     burns.write_text(rules_file([OBJECTIVE]), "utf-8")
@@ -235,7 +234,7 @@ def _start_prometheus(
     rules = [*shipped_rules(), burns]
     file.write_text(yaml.safe_dump(prometheus_config(sidecar, rules)), "utf-8")
     child.command = [
-        PROGRAM,
+        _PROMETHEUS,
         f"--config.file={file}",
         f"--storage.tsdb.path={child.folder / 'data'}",
         f"--web.listen-address={child.address}",

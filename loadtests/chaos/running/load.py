@@ -1,7 +1,7 @@
 """The load of an experiment: users' requests during faults, sent from its own thread.
 
-Where no file has the correct answers, they are what the model answers before anything is
-broken: without them, the answers of a model that begins to return wrong values look right.
+Where no file has the correct answers, the answers before the fault are taken as correct, so
+that a model that starts to return wrong values is detected.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Load:
     Args:
         scenario: as long as the experiment may last at most.
         mix: prepared bodies.
-        backoff: how the client comes back.
+        backoff: reconnects and retries of the client.
     """
 
     def __init__(self, scenario: Scenario, mix: Mix, backoff: Backoff) -> None:
@@ -145,7 +145,7 @@ class Load:
 
 
 def with_right_answers(target: Target, mix: Mix, timeout_seconds: float) -> Mix:
-    """The mix with the answers that the server gives now, twice the same, as right ones.
+    """Return the mix with the answers that the server gives now, twice the same, as correct.
 
     Bodies that have one keep it; so do all over HTTP, of streams and of sequences. Where
     two answers differ, or none comes, nothing is expected.

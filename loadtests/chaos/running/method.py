@@ -11,8 +11,8 @@ from loadtests.chaos.measuring.observations import Check, Step
 from loadtests.chaos.running.activities import (
     Action,
     ActivityFailedError,
-    judge,
     perform,
+    tolerates,
 )
 from loadtests.chaos.running.pace import Pace
 
@@ -116,7 +116,7 @@ class HypothesisChecks(Pace):
 class LimitWatch(Pace):
     """Ends the experiment when a value has been outside of its limit for long enough.
 
-    One for each limit: a probe that hangs must not hold up the others.
+    One for each limit: a probe that hangs must not delay the others.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ def _evaluated(probe: Probe, record: Record) -> tuple[Any, bool]:
     except ActivityFailedError as error:
         record.remark(f"the probe {probe.name!r} failed: {error}")
         return None, False
-    return value, judge(probe, value)
+    return value, tolerates(probe.tolerance, value)
 
 
 def _number(value: Any) -> float | None:

@@ -1,9 +1,9 @@
 """One run of an experiment: load and checks throughout, undo always.
 
     before     load alone; the steady state has to hold at its end, or nothing is broken
-    during     the method, in order; then the rollbacks, always, and whatever they leave
-               in effect is undone after them; then load alone, while it recovers
-    after      one last look: the steady state has to hold again
+    during     the method, in order; then the rollbacks, always; faults still in
+               effect are undone after them; then load alone, while it recovers
+    after      a last check: the steady state has to hold again
 
 A limit that is crossed, a failed action and a signal end the method at once.
 """
@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from loadtests.announce import AnnouncedRun, SidecarAnnouncer, telling
+from loadtests.announce import AnnouncedRun, SidecarAnnouncer, announcing
 from loadtests.chaos import toolkit
 from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.measuring.observations import Record
@@ -65,7 +65,7 @@ class RunOptions:
 
 
 class Repetition:
-    """One time through; the toolkit's functions speak of it."""
+    """One execution, on which the functions of the toolkit act."""
 
     def __init__(self, loaded: Loaded, options: RunOptions, repetition: int) -> None:
         self._loaded = loaded
@@ -106,7 +106,7 @@ class Repetition:
             except FaultFailedError as error:
                 if self._faults is None:
                     raise
-                # Remains are left; the evidence is reported all the same.
+                # Remains are left; the evidence is reported nevertheless.
                 self._record.problem(str(error))
         return self._evidence()
 
@@ -123,7 +123,7 @@ class Repetition:
             kept = injections(
                 self._options.state,
                 name,
-                deadline_seconds=self._deadline_seconds(),
+                deadline_seconds=_BRING_UP_SECONDS + 2 * self._seconds(),
                 scratch=scratch,
             )
             with kept as faults:
@@ -163,11 +163,8 @@ class Repetition:
         self._options.progress(f"undone {', '.join(kinds)} in {ended - began:.2f} s")
         return left
 
-    def _deadline_seconds(self) -> float:
-        return _BRING_UP_SECONDS + 2 * self._seconds()
-
     def _seconds(self) -> float:
-        """The longest that load is sent."""
+        """Return the maximum duration of the load."""
         timing = self._extension.timing
         return (
             timing.before_seconds
@@ -190,7 +187,10 @@ class Repetition:
         )
         self._options.progress(f"bringing up {extension.target.name} …")
         self._site = stack.enter_context(extension.target.opened(around))
-        self._require(self._site)
+        for activity in self._experiment.method:
+            fault = fault_of(activity)
+            if fault is not None:
+                fault.require(self._site)
         record.versions |= versions_of(self._site.http)
         if extension.load is not None:
             self._load = stack.enter_context(self._loading(self._site))
@@ -204,16 +204,9 @@ class Repetition:
             stack.enter_context(AlertWatch(self._site.prometheus_url, record))
             record.alerts_watched = True
 
-    def _require(self, site: Site) -> None:
-        """Check that every fault of the method can be injected, as far as possible."""
-        for activity in self._experiment.method:
-            fault = fault_of(activity)
-            if fault is not None:
-                fault.require(site)
-
     def _loading(self, site: Site) -> Load:
         extension = self._extension
-        assert extension.load is not None  # noqa: S101 - the caller has looked
+        assert extension.load is not None  # noqa: S101 - checked by the caller
         address = site.loaded(extension.load.protocol)
         scenario = self._loaded.scenario(address, self._seconds())
         assert scenario is not None  # noqa: S101 - a load has a scenario
@@ -231,7 +224,7 @@ class Repetition:
         self._announced = told
         stack.callback(self._remark, told.problems)
         phases = (Phase("before", 0.0, math.inf, None),)
-        stack.enter_context(telling(told, announcers, phases))
+        stack.enter_context(announcing(told, announcers, phases))
         if self._load is not None:
             stack.callback(self._load.stop)  # before the end is announced
 
@@ -266,7 +259,7 @@ class Repetition:
                 self._watch_after(checks)
 
     def _steady(self, checks: HypothesisChecks | None) -> bool:
-        """Return whether users are well before anything is broken."""
+        """Return True if the steady state holds before the first fault."""
         timing = self._extension.timing
         self._options.progress(f"steady state for {timing.before_seconds:g} s …")
         if self._load is not None:

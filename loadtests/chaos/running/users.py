@@ -38,12 +38,12 @@ class LoadSettings(Settings):
     @property
     def client(self) -> str:
         """The client's timeouts and retries in words: recovery depends on them as well."""
-        told = f"the client waits {self.timeout_seconds:g} s for an answer"
+        timeout = f"the client waits {self.timeout_seconds:g} s for an answer"
         if self.protocol == "http":
-            return f"{told}, reconnects at once and sends each request once (HTTP)"
+            return f"{timeout}, reconnects at once and sends each request once (HTTP)"
         back = self.backoff
         return (
-            f"{told}, reconnects after {back.first_seconds:g} s, then times "
+            f"{timeout}, reconnects after {back.first_seconds:g} s, then times "
             f"{back.factor:g} up to {back.longest_seconds:g} s, and tries each "
             f"request at most {back.attempts} times (gRPC)"
         )
@@ -66,7 +66,7 @@ class LoadSettings(Settings):
         """The profile for an experiment of this length.
 
         Raises:
-            ValueError: it is none, or has a length of its own.
+            ValueError: it is invalid, or has a length of its own.
         """
         try:
             profile: AnyProfile = _PROFILES.validate_python(

@@ -115,14 +115,14 @@ class ContainerTarget(AddressedTarget):
     """Found by its container, and broken from outside of it.
 
     The container's processes are the host's, too: root sees and signals them there. Its
-    runtime is asked for the first of them and never told to do anything.
+    runtime is queried for the first of them and never changed.
     """
 
     kind: Literal["container"] = "container"
     container: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")
     """Its name or id; on the allow-list it is "container:NAME"."""
     runtime: Runtime = Field(default="docker")
-    """The program that knows it."""
+    """The program that runs it."""
 
     @property
     def name(self) -> str:
@@ -156,7 +156,7 @@ class ContainerTarget(AddressedTarget):
             pid = int(json.loads(said)["pid"]) if self._as_json else int(said)
         except (ValueError, LookupError, TypeError):
             return None
-        # A container that has ended says 0.
+        # The pid of a container that has ended is 0.
         return pid if pid > 0 else None
 
     @property

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.site import Site
 
     Note = Callable[[What, Mapping[str, Any]], None]
-    """Writes down what happens to the deployment, with the time that it has now."""
+    """Records an event of the deployment, with the present time."""
 
 ALWAYS_ALLOWED: Final = "embedded"
 

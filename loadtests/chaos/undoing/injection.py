@@ -3,7 +3,7 @@
 with injections(folder, run, deadline_seconds=60) as faults:
     injected = faults.inject(FreezeServer(), site)
     ...
-# undone here, whatever happened; killed before, by the watchdog
+# undone here in any case; if killed before, by the watchdog
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.faults.fault import FaultFailedError
 from loadtests.chaos.undoing.undo import revert_entries
 from loadtests.chaos.undoing.undo_journal import Journal
 from loadtests.chaos.undoing.watchdog import running_watchdog
+from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -56,11 +56,6 @@ class Injections:
     def token(self) -> str:
         """Token in the environment of the run's processes, which end with it."""
         return self._journal.token
-
-    @property
-    def watchdog_pid(self) -> int:
-        """Pid of the process that undoes if this one cannot."""
-        return self._watchdog.process.pid
 
     def inject(self, fault: Fault, site: Site) -> Injected:
         """Inject it, and verify that it is in effect.

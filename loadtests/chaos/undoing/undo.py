@@ -1,8 +1,7 @@
 """Undoes the faults that runs have left: all of a journal, the last one first.
 
-Whoever comes to it: the runner at its end, the watchdog at the runner's, or
-`tritonwatch chaos undo` after both. One undo that fails or hangs keeps none of the
-others from being tried.
+Used by the runner at its end, by the watchdog when the runner has ended, and by `tritonwatch
+chaos undo` after both. An undo that fails or hangs does not stop the others.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _TRY_SECONDS: Final = 2.0
 _PATIENCE_SECONDS: Final = 60.0
 """Time limit of a revert."""
 _PAUSE_SECONDS: Final = 0.02
-_LOOKS: Final = 2
+_CHECKS: Final = 2
 _PRIORITY: Final = -10
 SETTLE_SECONDS: Final = 0.15
-"""After an undo, before what is left is looked for again: a program that the fault had
+"""Time from an undo to the next check for remains: a program that the fault had
 started when its runner was killed may do its work a moment later."""
 
 
@@ -53,9 +52,10 @@ class UndoneRun:
 def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
     """Undo every journal of a folder whose run has ended. May be repeated.
 
-    `force` takes those of runs that go on, too, whose faults then end early.
+    `force` includes active runs, whose faults then end early.
     """
-    found = (_undo(path, force=force) for path in journals.journals(folder))
+    files = sorted(folder.glob(f"*{journals.SUFFIX}"))
+    found = (_undo(path, force=force) for path in files)
     return tuple(run for run in found if run is not None)
 
 
@@ -63,7 +63,7 @@ def _undo(path: Path, *, force: bool) -> UndoneRun | None:
     """Undo one journal; None where it has been removed: its run has ended well."""
     run = path.name.removesuffix(journals.SUFFIX)
     try:
-        descriptor = journals.take(path, even_locked=force)
+        descriptor = journals.lock(path, even_locked=force)
     except JournalError as error:
         return UndoneRun(run, path, problems=(str(error),))
     if descriptor is None:
@@ -81,7 +81,7 @@ def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
     undone, problems = revert_entries(held, contents.entries)
     problems = [*contents.problems, *problems]
     if contents.token:
-        problems += end_started_with(contents.token, _TRY_SECONDS, _LOOKS)
+        problems += end_started_with(contents.token, _TRY_SECONDS, _CHECKS)
     if contents.scratch is not None:
         left = journals.remove_scratch(contents.scratch)
         problems += [] if left is None else [left]
@@ -101,20 +101,20 @@ def revert_entries(
     Args:
         held: where they are open, and closed when nothing is left of them.
         entries: in the order of injection.
-        settle: look twice, as after a runner that was killed.
-        begun: attempts by number of entry, of somebody who was interrupted in the middle
-            of one: it goes on, and no second one gets in its way.
+        settle: check twice, as after a runner that was killed.
+        begun: attempts by number of entry, from a call that was interrupted: they continue,
+            and no second attempt is started.
     """
     known = {} if begun is None else begun
     attempts = [known.setdefault(e.number, Attempt(e)) for e in entries[::-1]]
     for attempt in attempts:
-        attempt.go_on(_TRY_SECONDS)
+        attempt.run(_TRY_SECONDS)
     if settle and entries:
         time.sleep(SETTLE_SECONDS)
     undone: list[str] = []
     problems: list[str] = []
     for attempt in attempts:
-        entry, left = attempt.entry, attempt.until_gone()
+        entry, left = attempt.entry, attempt.finish()
         if left:
             problems += [f"{entry.kind}: {what}" for what in left]
         else:
@@ -129,12 +129,11 @@ class Attempt:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self._thread: threading.Thread | None = None
-        # What CPython 3.11 says of a thread is wrong once a join was interrupted: it
-        # counts as ended (bpo-45274).
+        # After an interrupted join, CPython 3.11 reports a thread as ended (bpo-45274).
         self._over = threading.Event()
         self._problem: str | None = None
 
-    def go_on(self, seconds: float) -> None:
+    def run(self, seconds: float) -> None:
         """Start the undo unless it runs already; wait for it, at most these seconds."""
         if not self._busy:
             self._problem, self._over = None, threading.Event()
@@ -144,7 +143,7 @@ class Attempt:
             self._thread.start()
         self._over.wait(seconds)
 
-    def until_gone(self) -> list[str]:
+    def finish(self) -> list[str]:
         """Revert until nothing is left, or it fails for too long; return what is left.
 
         One that takes its time, as loading a model does, is waited for.
@@ -160,7 +159,7 @@ class Attempt:
                 if self._busy:
                     told = f"the undo has not ended after {spent:.0f} s"
                 return [*left, *([] if told is None else [told])]
-            self.go_on(_TRY_SECONDS)
+            self.run(_TRY_SECONDS)
             time.sleep(_PAUSE_SECONDS)
 
     @property
@@ -169,7 +168,7 @@ class Attempt:
         return begun and not self._over.is_set()
 
     def _revert(self, over: threading.Event) -> None:
-        go_first()
+        raise_priority()
         kind = FAULTS.get(self.entry.kind)
         try:
             if kind is None:
@@ -189,14 +188,14 @@ def residue(entry: Entry) -> list[str]:
         return [_unknown(entry)]
     found: list[str] = []
 
-    def look() -> None:
-        go_first()
+    def inspect() -> None:
+        raise_priority()
         try:
             found.extend(kind.residue(entry.record))
         except Exception as error:  # noqa: BLE001 - as in `_revert`
             found.append(f"{type(error).__name__}: {error}")
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=inspect, daemon=True)
     thread.start()
     thread.join(_TRY_SECONDS)
     if thread.is_alive():
@@ -206,7 +205,7 @@ def residue(entry: Entry) -> list[str]:
     return found
 
 
-def go_first() -> None:
+def raise_priority() -> None:
     """Raise the priority of this thread and its children, where that is allowed (root).
 
     A fault may be that processor time is short.

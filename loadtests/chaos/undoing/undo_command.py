@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 def _text(run: UndoneRun) -> str:
     """Return the outcome of a journal, in lines."""
     if run.busy:
-        busy = f"{run.run}: its experiment still runs; --force undoes it all the same"
+        busy = f"{run.run}: its experiment still runs; --force undoes its faults anyway"
         return f"{_printable(busy)}\n"
     lines = [f"{run.run}: undone {kind}" for kind in run.undone]
     lines += [f"{run.run}: LEFT {problem}" for problem in run.problems]

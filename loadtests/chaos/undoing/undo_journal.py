@@ -1,13 +1,13 @@
 """The undo journal of a run, on disk before anything is broken.
 
-One file a run, one JSON object a line, each on disk (fsync) before the run goes on:
+One file a run, one JSON object a line, each on disk (fsync) before the run continues:
 
     {"run": "kill_stub-3f2a", "runner": [812, 55012], "token": "tw1f…", "scratch": "/tmp/…"}
     {"open": 1, "kind": "freeze_server", "record": {"processes": [[801, 54411]]}}
     {"closed": 1}
 
-The file is locked while the runner or its watchdog lives; `tritonwatch chaos undo` takes
-those that nobody holds. It is removed when nothing in it is open.
+The file is locked while the runner or its watchdog lives; `tritonwatch chaos undo` uses
+unlocked ones. It is removed when nothing in it is open.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from loadtests.chaos.primitives.process_refs import ProcessRef, new_token
 from loadtests.errors import LoadError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SUFFIX: Final = ".undo.jsonl"
 MAX_BYTES: Final = 64 << 20
@@ -87,7 +84,7 @@ class Journal:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             descriptor = os.open(draft, flags | os.O_NOFOLLOW, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Nobody may find it before it is locked: `undo` would take it for done.
+            # It must not be visible before it is locked: `undo` would take it for done.
             path.hardlink_to(draft)
             draft.unlink()
         except OSError as error:
@@ -114,7 +111,7 @@ class Journal:
         return self._descriptor
 
     def open(self, kind: str, record: dict[str, Any]) -> Entry:
-        """A fault is about to be injected; its record is on disk when this returns."""
+        """Add a fault that will be injected; its record is on disk on return."""
         entry = Entry(self._next, kind, record)
         self._next += 1
         self.write({"open": entry.number, "kind": kind, "record": record})
@@ -204,15 +201,10 @@ def default_folder() -> Path:
     return base / "tritonwatch" / "chaos"
 
 
-def journals(folder: Path) -> Iterator[Path]:
-    """Yield the journals of a folder, by name."""
-    yield from sorted(folder.glob(f"*{SUFFIX}"))
-
-
-def take(path: Path, *, even_locked: bool = False) -> int | None:
+def lock(path: Path, *, even_locked: bool = False) -> int | None:
     """Return its descriptor, locked; None where its run is active or it was removed.
 
-    `even_locked` gives the descriptor though the run goes on.
+    `even_locked` returns the descriptor of an active run too.
 
     Raises:
         JournalError: it is not ours.
@@ -240,8 +232,8 @@ def take(path: Path, *, even_locked: bool = False) -> int | None:
 def _opened(path: Path) -> int:
     """Open a journal that no other user can have written.
 
-    What a journal names is killed, overwritten and removed with the rights of whoever
-    runs the undo.
+    What a journal names is killed, overwritten and removed with the rights of the user
+    who runs the undo.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:

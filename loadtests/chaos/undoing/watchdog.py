@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.faults.fault import FaultFailedError
 from loadtests.chaos.primitives.process_refs import ProcessRef, first_line
-from loadtests.chaos.undoing.undo import go_first, undo_journal
+from loadtests.chaos.undoing.undo import raise_priority, undo_journal
 from loadtests.chaos.undoing.undo_journal import Journal
+from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -45,7 +45,7 @@ class Watchdog:
 
     def require(self) -> None:
         """Raise if the watchdog does not run, so that a fault would not be undone."""
-        # Killed, it is a zombie for a moment before poll() hears of its end.
+        # After SIGKILL it is a zombie for a moment before poll() reports its end.
         running = ProcessRef.of(self.process.pid)
         if self.process.poll() is not None or running is None or not running.alive:
             raise FaultFailedError(
@@ -95,7 +95,7 @@ def running_watchdog(journal: Journal, deadline_seconds: float) -> Generator[Wat
 
 
 def _wait_for(process: subprocess.Popen[str], seconds: float) -> None:
-    """Until it has ended, at once: Popen.wait with a limit looks now and then."""
+    """Wait for its end without delay: Popen.wait with a limit polls."""
     if process.poll() is not None:
         return
     handle = os.pidfd_open(process.pid)
@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> int:
     # It has to run on a machine without memory or processor time to spare.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("-900", "ascii")
-    go_first()
+    raise_priority()
     pipe, descriptor, path = int(arguments[0]), int(arguments[1]), Path(arguments[2])
     deadline = time.monotonic() + float(arguments[3])
     os.write(1, f"{READY}\n".encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process_experiments import FREEZE, MODEL, injecting
+from process_experiments import FREEZE, MODEL, TOOLKIT, injecting
 from process_experiments import document as short_experiment
 
 from exporter import cli
@@ -14,7 +14,6 @@ from loadtests.chaos import experiment
 from loadtests.chaos.running.activities import tolerates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -45,81 +44,63 @@ def test_extensions_of_others_are_kept_and_not_judged() -> None:
     assert loaded.experiment.extension.target.kind == "embedded"
 
 
-def _unknown_key(whole: dict[str, Any]) -> None:
-    whole["extensions"][0]["traget"] = {}
+def spoil(whole: Any, path: str, value: Any) -> None:
+    """Put a value at a path like "method.0.type"."""
+    *parents, last = (int(k) if k.isdigit() else k for k in path.split("."))
+    for key in parents:
+        whole = whole[key]
+    whole[last] = value
 
 
-def _unknown_fault(whole: dict[str, Any]) -> None:
-    whole["method"][0]["provider"]["arguments"]["fault"] = {"kind": "frees_server"}
-
-
-def _no_function(whole: dict[str, Any]) -> None:
-    del whole["method"][0]["provider"]["func"]
-
-
-def _program(whole: dict[str, Any]) -> None:
-    whole["method"][0]["provider"] = {"type": "process", "path": "true"}
-
-
-def _function_of_others(whole: dict[str, Any]) -> None:
-    whole["method"][0]["provider"]["module"] = "chaosk8s.pod.actions"
-
-
-def _secrets(whole: dict[str, Any]) -> None:
-    whole["secrets"] = {"gateway": {"token": {"type": "env", "key": "TOKEN"}}}
-
-
-def _no_extension(whole: dict[str, Any]) -> None:
-    whole["extensions"] = [{"name": "theirs"}]
-
-
-def _pattern(whole: dict[str, Any]) -> None:
-    probes = whole["steady-state-hypothesis"]["probes"]
-    probes[0]["tolerance"] = {"type": "regex", "pattern": "ok"}
-
-
-def _closed_loop(whole: dict[str, Any]) -> None:
-    whole["extensions"][0]["load"]["profile"] = {"kind": "closed"}
-
-
-def _outside_radius(whole: dict[str, Any]) -> None:
-    whole["extensions"][0]["blast_radius"] = {"kinds": ["kill_stub"]}
-
-
-def _neither_action_nor_probe(whole: dict[str, Any]) -> None:
-    whole["method"][0]["type"] = "act"
+OURS, STEP = "extensions.0", "method.0"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("path", "value", "said"),
     [
         (
-            _unknown_key,
+            *(f"{OURS}.traget", {}),
             "extensions[0].traget: found unknown key; did you mean 'target'?",
         ),
-        (_unknown_fault, "invalid fault in method[0]"),
-        (_no_function, "method[0].provider.func: missing; this key is required"),
-        (_program, "method[0].provider.type: found \"process\"; want 'python'"),
-        (_function_of_others, 'provider.module: found "chaosk8s.pod.actions"; want'),
-        (_secrets, "secrets: found unknown key"),
-        (_no_extension, "found no extension named tritonwatch"),
-        (_pattern, "want a value, a list of values, [low, high], or"),
-        (_closed_loop, "invalid profile"),
         (
-            _outside_radius,
+            *(f"{STEP}.provider.arguments.fault", {"kind": "frees_server"}),
+            "invalid fault in method[0]",
+        ),
+        (
+            *(f"{STEP}.provider", {"type": "python", "module": TOOLKIT}),
+            "method[0].provider.func: missing; this key is required",
+        ),
+        (
+            *(f"{STEP}.provider", {"type": "process", "path": "true"}),
+            "method[0].provider.type: found \"process\"; want 'python'",
+        ),
+        (
+            *(f"{STEP}.provider.module", "chaosk8s.pod.actions"),
+            'provider.module: found "chaosk8s.pod.actions"; want',
+        ),
+        ("secrets", {"gateway": {"token": 1}}, "secrets: found unknown key"),
+        (
+            *("extensions", [{"name": "theirs"}]),
+            "found no extension named tritonwatch",
+        ),
+        (
+            *("steady-state-hypothesis.probes.0.tolerance", {"type": "regex"}),
+            "want a value, a list of values, [low, high], or",
+        ),
+        (f"{OURS}.load.profile", {"kind": "closed"}, "invalid profile"),
+        (
+            *(f"{OURS}.blast_radius", {"kinds": ["kill_stub"]}),
             "found the fault 'freeze_server' in method[0], which blast_radius.kinds",
         ),
         (
-            _neither_action_nor_probe,
+            *(f"{STEP}.type", "act"),
             "method[0].type: found \"act\"; did you mean 'action'? Want",
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(
-    spoil: Callable[[dict[str, Any]], None], said: str
-) -> None:
+def test_what_is_wrong_is_told_with_its_place(path: str, value: Any, said: str) -> None:
     whole = document()
-    spoil(whole)
+    spoil(whole, path, value)
     found = problems(whole)
     assert any(said in problem for problem in found), found
 

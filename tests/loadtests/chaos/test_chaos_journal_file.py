@@ -186,11 +186,6 @@ def test_a_journal_of_another_version_is_refused_with_what_to_do() -> None:
         journal_file.from_document(old)
 
 
-def test_the_schema_is_the_blocks_own() -> None:
-    schema = journal_file.Block.model_json_schema()
-    assert set(schema["required"]) == {"repetitions"}
-
-
 def test_what_others_return_is_written_whatever_it_is() -> None:
     itself: list[object] = []
     itself.append(itself)

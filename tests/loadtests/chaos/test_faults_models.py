@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 import urllib3
 from fault_cycles import Client, asking, in_effect, recorded, undone
 from parts import as_nobody
+from receiver import Receiver
 from sites import EmbeddedSite, empty_site
 from waiting import wait_until
 
@@ -323,20 +323,7 @@ def test_a_file_where_the_original_would_go_is_refused(site) -> None:
 
 
 def test_what_is_no_triton_is_refused() -> None:
-    class Page(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        site = empty_site(http=f"127.0.0.1:{server.server_port}")
+    with Receiver(body=b"<html>") as page:
+        site = empty_site(http=page.address)
         with pytest.raises(FaultRefusedError, match="answers, but is not Triton"):
             UnloadModel(model="double").require(site)
-        server.shutdown()
-        thread.join()

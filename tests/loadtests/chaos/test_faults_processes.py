@@ -74,7 +74,7 @@ def test_a_dead_model_may_be_left_dead(site, client) -> None:
         pass
     assert client.double(timeout_seconds=2.5) not in {"right", "wrong"}
     # What the documentation says by hand.
-    model_control.unload(site.http, "double", wait=False)
+    model_control.unload(site.http, "double")
     model_control.load(site.http, "double")
     client.serves()
 
