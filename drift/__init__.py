@@ -5,6 +5,7 @@
     grid.py        rows into these cells                               NumericGrid
     window.py      rows -> counts in bounded memory, exact merge       Accumulator, Counts
     joint.py       correlations between columns, in batches of rows    JointModel
+    joint_pairs.py the pairs of columns whose correlation changed      changed_pairs
     reference.py   what the model was trained on                       ProfileBuilder, Profile
     limits.py      what it cannot promise, and what is not seen        Profile.caveats
     statistics/    distances between two sets of counts                AnyStatistic

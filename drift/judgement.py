@@ -76,12 +76,21 @@ class Share(_Record):
     data: float | None
 
 
+class ChangedPair(_Record):
+    """Two columns, and their correlation in the reference and in the data."""
+
+    columns: tuple[str, str]
+    reference: float
+    data: float
+
+
 class FeatureFinding(_Record):
     """One feature. `changed` features are named by the e-BH procedure.
 
     `shift_sigma` and `scale_ratio` are of normal scores, None of categories; `bins` the
     coarse bins that moved most; `constant` that it varies in the reference alone, and
-    `constant_at` the one value that it has or, of several so near each other, their range.
+    `constant_at` the one value that it has or, of several so near each other, their range;
+    `pairs`, of correlations that changed, the columns that changed most.
     """
 
     name: str
@@ -96,6 +105,7 @@ class FeatureFinding(_Record):
     bins: tuple[Share, ...]
     constant: bool
     constant_at: str = ""
+    pairs: tuple[ChangedPair, ...] = ()
 
 
 class Judgement(_Record):
@@ -147,11 +157,12 @@ def judge(
     constant = profile.constant(counts)
     places = {name: index for index, name in enumerate(profile.names)}
     outcome = _outcome(profile, counts, detectable, alarm=look.alarm)
-    drifted = outcome == "drift"
+    changed = look.named if outcome == "drift" else frozenset()
     features = tuple(
         _feature(profile, counts, culprit, places[culprit.feature]).model_copy(
             update={
-                "changed": drifted and places[culprit.feature] in look.named,
+                "changed": places[culprit.feature] in changed,
+                "pairs": _pairs(culprit) if places[culprit.feature] in changed else (),
                 "distances": distances[places[culprit.feature]],
                 **_constancy(profile, counts, constant, places[culprit.feature]),
             }
@@ -183,6 +194,17 @@ def _constancy(
         return {"constant": False}
     cell = int(np.argmax(counts.cells[feature, : ABOVE + 1]))
     return {"constant": True, "constant_at": profile.cell_label(feature, cell, cell)}
+
+
+def _pairs(culprit: Culprit) -> tuple[ChangedPair, ...]:
+    return tuple(
+        ChangedPair(
+            columns=(pair.first, pair.second),
+            reference=pair.reference,
+            data=pair.current,
+        )
+        for pair in culprit.pairs
+    )
 
 
 def _outcome(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from drift.features import Schema
     from drift.joint import JointModel
+    from drift.joint_pairs import JointSums
 
     Integers = NDArray[np.int64] | NDArray[np.uint32]
 
@@ -52,13 +53,15 @@ class Counts:
 
     Cells are of 32 bits where they fit, which halves their memory; sums are of 64.
     `numeric` features come first. `violations` counts requests by kind of schema
-    violation and tensor, see `drift.column_ring`.
+    violation and tensor, see `drift.column_ring`. `joint` are sums over the batches of
+    the joint feature; they are not saved.
     """
 
     cells: Integers
     rows: int
     numeric: int
     violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    joint: JointSums | None = field(default=None, compare=False)
 
     def __add__(self, other: Counts) -> Counts:
         if self.cells.shape != other.cells.shape or self.numeric != other.numeric:
@@ -310,6 +313,7 @@ class Accumulator:
             self._rows,
             self._grid.features,
             dict(self._violations),
+            None if self._joint is None else self._joint.sums(),
         )
 
     def take(self) -> Counts:

@@ -68,7 +68,7 @@ def kind_of_change(feature: FeatureFinding) -> str:
         several = feature.constant_at[:1] in {"[", "("}
         return f"{'all of it lies in' if several else 'all of it is'} {feature.constant_at}"
     if feature.kind == "joint":
-        return "columns are correlated otherwise"
+        return "correlations between columns changed"
     if feature.channel == "outside":
         if feature.kind == "numeric":
             return "more of it is out of the reference's range"
@@ -89,6 +89,9 @@ def sizes(feature: FeatureFinding) -> Iterator[str]:
         before, now = percent(share.reference), percent(share.data)
         if before != now:
             yield f"{share.name} {before} -> {now}"
+    for pair in feature.pairs:
+        columns = " and ".join(pair.columns)
+        yield f"correlation of {columns} {pair.reference:.2f} -> {pair.data:.2f}"
 
 
 def percent(share: float | None) -> str:

@@ -51,7 +51,7 @@ def test_another_correlation_of_two_in_twenty_columns_is_drift(before, after):
     found = judge(profile, counted(profile, table(rng, 2000, after)))
     assert headline(found) == "Drift in the correlations between 20 features."
     assert named(found) == [NAME]
-    assert kind_of_change(found.changed[0]) == "columns are correlated otherwise"
+    assert kind_of_change(found.changed[0]) == "correlations between columns changed"
     assert any(line.startswith("unusual batches 6") for line in sizes(found.changed[0]))
 
 

@@ -76,6 +76,14 @@ def _change(culprit: Culprit) -> dict[str, Any]:
             {"bin": change.label, "before": change.before, "since": change.since}
             for change in culprit.bins
         ],
+        "pairs": [
+            {
+                "columns": [pair.first, pair.second],
+                "before": pair.reference,
+                "since": pair.current,
+            }
+            for pair in culprit.pairs
+        ],
     }
 
 
@@ -84,9 +92,10 @@ def sentence(culprit: Culprit) -> str:
     name = culprit.feature
     if name.startswith(RESERVED):
         _, before, since = culprit.rates[-1]
+        pairs = "".join(f"; {pair}" for pair in culprit.pairs)
         return (
-            f"{name}: columns are correlated otherwise than in the reference in "
-            f"{since:.0%} of batches, usually in {before:.0%}"
+            f"{name}: correlations between columns differ from the reference in "
+            f"{since:.0%} of batches, usually in {before:.0%}{pairs}"
         )
     for event, before, since in culprit.rates:
         if event == culprit.channel:

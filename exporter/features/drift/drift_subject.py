@@ -342,6 +342,9 @@ class Subject:
                 model=self.model,
                 side=self.settings.side,
                 features=", ".join(c.feature for c in look.verdict.culprits),
+                correlations=", ".join(
+                    str(pair) for c in look.verdict.culprits for pair in c.pairs
+                ),
                 since_seconds=round(look.closed_at - (since or 0.0), 1),
             )
         elif self._alarm and not alarm:
