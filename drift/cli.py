@@ -1,6 +1,6 @@
 """`tritonwatch drift fit|compare|report`: files in, a profile, a verdict or a page out.
 
-Exit 0 is ok (and no drift, or too few data to say), 1 is drift, 2 wrong usage or a file
+Exit 0 is ok (and no drift, or too few data to decide), 1 is drift, 2 wrong usage or a file
 that cannot be read.
 """
 
@@ -50,7 +50,7 @@ def _add_fit(actions: Any) -> None:
         "fit",
         help="make a reference profile from training data",
         description="Make a reference profile from training data, for `compare`, `report` "
-        "and the sidecar's `drift:`. If the rows are in order of time, say so with --time "
+        "and the sidecar's `drift:`. If the rows are in order of time, use --time "
         "or --ordered: the dependence between rows is then measured. Without it, "
         "false-alarm rates hold for independent rows only.",
     )
@@ -82,7 +82,7 @@ def _add_report(actions: Any) -> None:
         help="write the comparison as a self-contained HTML page",
         description="Write the comparison as a page: distributions over each other, "
         "distances next to those expected without a change, data quality, and the bins "
-        "that moved.",
+        "that changed most.",
     )
     _add_sides(parser)
     parser.add_argument(
@@ -152,7 +152,7 @@ def _chance(text: str) -> float:
 def _guarded(
     act: Callable[[argparse.Namespace], int],
 ) -> Callable[[argparse.Namespace], int]:
-    """The act; an error becomes a line and exit 2, since Python's own 1 means drift."""
+    """Return the act with errors as a line and exit 2, since Python's own 1 means drift."""
 
     def run(options: argparse.Namespace) -> int:
         try:
@@ -187,11 +187,11 @@ def _fit(options: argparse.Namespace) -> int:
     for skipped in table.skipped:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:
-        print(f"promise not kept: {caveat}")
+        print(f"false-alarm rate not guaranteed: {caveat}")
     for blind in profile.blind_spots:
         print(f"not seen: {blind}")
     if not profile.ordered:
-        print("    name the time with --time COLUMN, or say --ordered if they are")
+        print("    name the time with --time COLUMN, or use --ordered if they are")
     return EXIT_OK
 
 

@@ -300,7 +300,7 @@ class JointCounter:
         return counts
 
     def leave_out(self, rows: int) -> None:
-        """Pass over rows of which `wants` said that none is needed."""
+        """Skip rows that `wants` does not need."""
         self._skip -= rows
 
     def _complete(self) -> int:
@@ -319,7 +319,7 @@ class JointCounter:
         return JointSums(self._apart[places], self._compared)
 
     def begin_window(self) -> None:
-        """A new window: its first batches are all taken. An open batch continues."""
+        """Begin a window: its first batches are all taken. An open batch continues."""
         self._taken = 0
         self._skip = 0
         self._apart[:] = 0.0

@@ -1,6 +1,6 @@
 """Comparison of one data set with a reference: changes, confidence, and sensitivity.
 
-A single look with a stated error rate. It can also say that the data are too few.
+A single test with a stated error rate. Too few data are an outcome of their own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STATISTICS: Final[tuple[AnyStatistic, ...]] = (
 )
 FALSE_ALARMS: Final = 0.01
 MIN_ROWS: Final = 30
-# Where a shift by a whole standard deviation could pass unseen, "no drift" says nothing.
+# Where a shift by a whole standard deviation could remain undetected, "no drift" means nothing.
 LARGEST_UNSEEN: Final = 1.0
 
 _SIGNED_SHIFTS: Final = 10.0
@@ -88,7 +88,7 @@ class FeatureFinding(_Record):
     """One feature. `changed` features are named by the e-BH procedure.
 
     `shift_sigma` and `scale_ratio` are of normal scores, None of categories; `bins` the
-    coarse bins that moved most; `constant` that it varies in the reference alone, and
+    coarse bins that changed most; `constant` that it varies in the reference alone, and
     `constant_at` the one value that it has or, of several so near each other, their range;
     `pairs`, of correlations that changed, the columns that changed most.
     """
@@ -112,7 +112,7 @@ class Judgement(_Record):
     """The whole comparison; features by the strength of their evidence.
 
     `false_alarms` is the chance of "drift" for unchanged data, an upper bound that
-    `kept` says can be relied on (else `caveats` say why not). `detectable_sigma` is the
+    holds if `kept` (else `caveats` have the reasons). `detectable_sigma` is the
     shift of a middling feature that would be found nine times in ten; `blind_spots` are
     changes that would not be found.
     """
@@ -145,8 +145,7 @@ def judge(
 ) -> Judgement:
     """Compare `counts`, data counted over the profile's cells, with the profile once.
 
-    `hours` tells how many of the rows came in which hour of the week, which serves a
-    reference that knows its seasons.
+    `hours` counts the rows by hour of the week, for a reference with seasons.
     """
     settings = AlarmSettings(windows_per_false_alarm=1.0 / false_alarms)
     monitor = Monitor(profile, settings)

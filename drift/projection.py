@@ -220,7 +220,7 @@ def _categories(counts: Counted) -> Integers:
     Singling out the commonest values would bias their reference shares upward, and
     every later window would seem to have lost some. So few values stand alone, more
     are grouped in the order of their names, and of those too many to keep (some are in
-    `other`) only the ones that are clearly common are told from the rest.
+    `other`) only the ones that are clearly common get bins of their own.
     """
     values = counts[:OTHER]
     total = int(values.sum())

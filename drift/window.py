@@ -83,7 +83,7 @@ class Counts:
         return cls(np.zeros((features, CELLS), np.int64), 0, numeric)
 
     def to_bytes(self) -> bytes:
-        """Versioned and checksummed; only cells that hold something are written."""
+        """Return versioned, checksummed bytes; empty cells are not written."""
         features, cells = np.nonzero(self.cells)
         return codec.encode(
             KIND,
@@ -98,7 +98,7 @@ class Counts:
         )
 
     def state(self) -> dict[str, Any]:
-        """Values for JSON, and the cells as they are."""
+        """Return values for JSON, and the cells as they are."""
         return {
             "numeric": self.numeric,
             "rows": self.rows,
@@ -190,7 +190,7 @@ def _violations(payload: dict[str, Any]) -> dict[tuple[str, str], int]:
 
 
 def merged(parts: Iterable[Counts]) -> Counts:
-    """The sum of at least one part."""
+    """Return the sum of at least one part."""
     total: Counts | None = None
     for part in parts:
         total = part if total is None else total + part
@@ -306,7 +306,7 @@ class Accumulator:
         return self._rows + self._intake.filled
 
     def peek(self) -> Counts:
-        """The counts so far; the window stays open."""
+        """Return the counts so far; the window stays open."""
         self._flush()
         return Counts(
             _narrow(self._cells, self._rows),
@@ -317,7 +317,7 @@ class Accumulator:
         )
 
     def take(self) -> Counts:
-        """The counts so far; a new window opens."""
+        """Return the counts so far, and begin a new window."""
         counts = self.peek()
         self._cells[:] = 0
         self._rows = 0

@@ -39,7 +39,7 @@ class Culprit:
     """One feature that changed.
 
     `channel` is where its evidence is strongest. `shift_sigma` is the change of the
-    mean normal score, `scale_ratio` about how much wider the values lie, `rates` the
+    mean normal score, `scale_ratio` about how much wider the values spread, `rates` the
     shares of missing, infinite and outside values (before, since); `bins` the coarse
     bins that changed most. All hold since the change most likely began. `pairs` are,
     for the joint feature, the columns whose correlation changed most.
@@ -60,7 +60,7 @@ class Culprit:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Culprit:
-        """Return the explanation that `to_json` gave, also after a journey through JSON."""
+        """Return the explanation that `to_json` gave, also after encoding as JSON."""
         return cls(
             **{
                 **data,

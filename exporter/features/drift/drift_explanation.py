@@ -103,7 +103,7 @@ def sentence(culprit: Culprit) -> str:
     if culprit.channel in {"location", "scale"}:
         return f"{name}: {' and '.join(_moves(culprit))}"
     if not culprit.bins:
-        return f"{name}: another shape"
+        return f"{name}: its distribution has another shape"
     most = culprit.bins[0]
     return f"{name}: {most.label} went from {most.before:.1%} to {most.since:.1%}"
 
@@ -112,7 +112,7 @@ def _moves(culprit: Culprit) -> list[str]:
     """A shift and a change of spread, as far as they are worth a word."""
     shift, ratio = culprit.shift_sigma, culprit.scale_ratio
     way = "up" if shift > 0 else "down"
-    moved = f"moved {way} by {abs(shift):.2f} sigma"
+    moved = f"shifted {way} by {abs(shift):.2f} sigma"
     spread = f"spread times {ratio:.2f}"
     told = [
         *([moved] if abs(shift) >= _WORTH_A_WORD else []),
