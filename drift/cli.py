@@ -57,9 +57,7 @@ def _add_fit(actions: Any) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="FILE", required=True, help="the training data"
     )
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", required=True, help="file to write"
-    )
+    _add_output(parser)
     _add_choices(parser)
     parser.set_defaults(run=_guarded(_fit))
 
@@ -85,10 +83,14 @@ def _add_report(actions: Any) -> None:
         "that changed most.",
     )
     _add_sides(parser)
+    _add_output(parser)
+    parser.set_defaults(run=_guarded(_report))
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE", required=True, help="file to write"
     )
-    parser.set_defaults(run=_guarded(_report))
 
 
 def _add_sides(parser: argparse.ArgumentParser) -> None:
