@@ -5,12 +5,13 @@
     grid.py        rows into these cells                               NumericGrid
     window.py      rows -> counts in bounded memory, exact merge       Accumulator, Counts
     joint.py       correlations between columns, in batches of rows    JointModel
+    joint_pairs.py the pairs of columns whose correlation changed      changed_pairs
     reference.py   what the model was trained on                       ProfileBuilder, Profile
-    limits.py      what it cannot promise, and what is not seen        Profile.caveats
+    limits.py      caveats of the guarantee, and blind spots              Profile.caveats
     statistics/    distances between two sets of counts                AnyStatistic
-    alarms/        evidence that keeps its promised error rate         Monitor, AlarmSettings
+    alarms/        evidence with a guaranteed false-alarm rate         Monitor, AlarmSettings
     embeddings.py  norms, projections, kernel distance for vectors
-    forecast.py    when accuracy will cross a floor, if that can be said
+    forecast.py    when accuracy will cross a floor, if that can be estimated
 
 Importing this package costs nothing: import the modules you need. scipy is imported by
 the first call that needs it, never while a module is imported.

@@ -1,6 +1,6 @@
 """Overdispersion at which the reference's own blocks raise no alarm.
 
-A variance says little about a snowstorm: blocks of real traffic have far heavier tails
+A variance does not describe a snowstorm: blocks of real traffic have far heavier tails
 than normal ones, and it is the tails that raise alarms. So the alarms' own evidence is
 taken for every block of the reference beside the rest of it. While nothing changes its
 mean must be at most 1; phi is raised until the mean over the blocks, the worst of them
@@ -104,7 +104,7 @@ def _raised(phi: Floats, excess: Callable[[Floats, Places], Floats]) -> Floats:
 
 
 class _Sides:
-    """Each block (after) and all the others (before), as the alarms would meet them."""
+    """Each block (after) and all the others (before), as the alarms would receive them."""
 
     def __init__(self, blocks: Blocks, spread: Dispersion) -> None:
         features = spread.growth.shape[0]

@@ -33,7 +33,7 @@ class BlockSums:
         self._scores = np.zeros((MAX_BLOCKS, features, _SCORES))
 
     def begin(self) -> None:
-        """A new block."""
+        """Begin a block."""
         place = len(self.rows)
         self._whole[place] = 0
         self._scores[place] = 0.0
@@ -41,7 +41,7 @@ class BlockSums:
         self.hours.append(Counter())
 
     def add(self, summary: Summary, hour: int | None) -> None:
-        """Rows of the last block."""
+        """Add rows to the last block."""
         place = len(self.rows) - 1
         whole, scores = self._whole[place], self._scores[place]
         whole[:, 0] += summary.finite.astype(np.int32)
@@ -53,7 +53,7 @@ class BlockSums:
         self.hours[place][hour] += summary.rows
 
     def halve(self) -> None:
-        """Two and two become one."""
+        """Merge the blocks in pairs."""
         pairs = range(len(self.rows) // 2)
         for to in pairs:
             for sums in (self._whole, self._scores):
@@ -62,7 +62,7 @@ class BlockSums:
         self.hours = [self.hours[2 * i] + self.hours[2 * i + 1] for i in pairs]
 
     def of(self, block: int, part: slice) -> Summary:
-        """The sums of one block for some features."""
+        """Return the sums of one block for some features."""
         whole = self._whole[block, part].astype(np.float64)
         return Summary(
             self.rows[block],

@@ -95,7 +95,7 @@ def canonical(value: object) -> str | None:
         >>> [canonical(v) for v in (3, 3.0, True, b"red", None, float("nan"), "")]
         ['3', '3', '1', 'red', None, None, None]
 
-    Texts are told apart by their first `MAX_TEXT` characters, and kept as `short`.
+    Texts are distinguished by their first `MAX_TEXT` characters, and kept as `short`.
     """
     if value is None:
         return None
@@ -116,7 +116,7 @@ def canonical(value: object) -> str | None:
 def build_category_grid(counts: Mapping[str, int], *, complete: bool) -> CategoryGrid:
     """Choose the cells from reference counts of canonical values, in order of name.
 
-    `complete` says whether `counts` holds every value the reference had.
+    `complete` is true if `counts` holds every value the reference had.
     """
     ranked = sorted(counts, key=lambda value: (-counts[value], value))
     top, rest = ranked[:MAX_CATEGORIES], ranked[MAX_CATEGORIES:]

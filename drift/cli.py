@@ -1,6 +1,6 @@
 """`tritonwatch drift fit|compare|report`: files in, a profile, a verdict or a page out.
 
-Exit 0 is ok (and no drift, or too few data to say), 1 is drift, 2 wrong usage or a file
+Exit 0 is ok (and no drift, or too few data to decide), 1 is drift, 2 wrong usage or a file
 that cannot be read.
 """
 
@@ -50,16 +50,14 @@ def _add_fit(actions: Any) -> None:
         "fit",
         help="make a reference profile from training data",
         description="Make a reference profile from training data, for `compare`, `report` "
-        "and the sidecar's `drift:`. If the rows are in order of time, say so with --time "
+        "and the sidecar's `drift:`. If the rows are in order of time, use --time "
         "or --ordered: the dependence between rows is then measured. Without it, "
         "false-alarm rates hold for independent rows only.",
     )
     parser.add_argument(
         "--data", type=Path, metavar="FILE", required=True, help="the training data"
     )
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", required=True, help="file to write"
-    )
+    _add_output(parser)
     _add_choices(parser)
     parser.set_defaults(run=_guarded(_fit))
 
@@ -82,13 +80,17 @@ def _add_report(actions: Any) -> None:
         help="write the comparison as a self-contained HTML page",
         description="Write the comparison as a page: distributions over each other, "
         "distances next to those expected without a change, data quality, and the bins "
-        "that moved.",
+        "that changed most.",
     )
     _add_sides(parser)
+    _add_output(parser)
+    parser.set_defaults(run=_guarded(_report))
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE", required=True, help="file to write"
     )
-    parser.set_defaults(run=_guarded(_report))
 
 
 def _add_sides(parser: argparse.ArgumentParser) -> None:
@@ -152,7 +154,7 @@ def _chance(text: str) -> float:
 def _guarded(
     act: Callable[[argparse.Namespace], int],
 ) -> Callable[[argparse.Namespace], int]:
-    """The act; an error becomes a line and exit 2, since Python's own 1 means drift."""
+    """Return the act with errors as a line and exit 2, since Python's own 1 means drift."""
 
     def run(options: argparse.Namespace) -> int:
         try:
@@ -187,11 +189,11 @@ def _fit(options: argparse.Namespace) -> int:
     for skipped in table.skipped:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:
-        print(f"promise not kept: {caveat}")
+        print(f"false-alarm rate not guaranteed: {caveat}")
     for blind in profile.blind_spots:
         print(f"not seen: {blind}")
     if not profile.ordered:
-        print("    name the time with --time COLUMN, or say --ordered if they are")
+        print("    name the time with --time COLUMN, or use --ordered if they are")
     return EXIT_OK
 
 

@@ -1,10 +1,10 @@
-r"""Bytes that know whether they are whole: a named, versioned, checksummed envelope.
+r"""A named, versioned, checksummed envelope for saved bytes.
 
     tritonwatch-drift <kind> <version> <sha256 of what follows the newline>\n<JSON>
 
 The JSON is readable as it is; arrays are lists. What is saved often is `packed`
 instead: arrays follow the JSON and a newline as they lie in memory, little-endian, and the
-JSON says where, {"array": dtype, "shape": …, "at": byte}. Writing it to disk atomically
+JSON has their places, {"array": dtype, "shape": …, "at": byte}. Writing it to disk atomically
 is the caller's part.
 """
 

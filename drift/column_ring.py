@@ -3,7 +3,7 @@
 Violations are counted a request and tensor at a time, under these kinds:
 
     absent   a tensor of the schema did not come; its values count as missing
-    extra    a tensor came that the schema does not know (all under the name "")
+    extra    a tensor came that is not in the schema (all under the name "")
     dtype    numbers of another type; they are converted and counted
     type     no numbers where numbers belong, or the reverse; they count as missing
     shape    another row shape or row count; its values count as missing
@@ -117,7 +117,7 @@ class Intake:
     def put_whole(self, request: Mapping[str, NDArray[np.generic]]) -> int:
         """Copy a request that is one matrix, as declared, if there is room; its rows.
 
-        0 says that it is not of that kind; `put` takes any.
+        It is 0 if the request is not of that kind; `put` takes any.
         """
         tensor = self._whole_of(request)
         if tensor is None:

@@ -110,11 +110,11 @@ class Dispersion:
         return np.concatenate((scores, self.events), axis=1)
 
     def most(self, rows: Floats, reference_rows: int) -> Floats:
-        """The most that `rows` (..., features) can say: log evidence (..., CHANNELS).
+        """Maximum log evidence of `rows` (..., features): (..., CHANNELS).
 
-        One stretch that hangs together is one observation. Beside K others of the
+        One correlated stretch is one observation. Beside K others of the
         reference it can be the worst of K + 1, which is evidence of at most K + 1
-        (the rank's e-value); j stretches can say (K + 1)^j.
+        (the rank's e-value); j stretches can reach (K + 1)^j.
         """
         dependent = self.unit_rows > 0
         unit = np.where(dependent, self.unit_rows, 1.0)
@@ -131,7 +131,7 @@ _ARRAYS: Final = (*_MEASURED, "growth", "unit_rows", "shown")
 def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
     """Overdispersion from consecutive blocks of the reference, all of about one size.
 
-    Fewer than `MIN_BLOCKS` blocks give ones: the caller must say the promise is void.
+    Fewer than `MIN_BLOCKS` blocks give ones: the caller must report that nothing is guaranteed.
     """
     worst = Dispersion.independent(projection.used.shape[0])
     levels = []
@@ -284,7 +284,7 @@ def _of_worst_direction(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
 
     Independent rows have eigenvalues up to the Marchenko-Pastur edge
     (1 + sqrt(bins / blocks))^2 by chance; only what is clearly beyond counts. Blocks
-    with too few rows for a covariance say nothing.
+    with too few rows for a covariance are left out.
     """
     count = blocks.bins.shape[0]
     trials = blocks.bins.sum(axis=2, keepdims=True)
@@ -298,8 +298,7 @@ def _of_worst_direction(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
 
 
 def _mean_reciprocal(expected: Floats) -> Floats:
-    filled = expected > 0
-    inverse = np.where(filled, 1.0 / np.where(filled, expected, 1.0), 0.0)
+    inverse = np.divide(1.0, expected, np.zeros_like(expected), where=expected > 0)
     return np.asarray(inverse.mean(axis=0).sum(axis=1))
 
 

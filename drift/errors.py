@@ -3,7 +3,7 @@
 DriftError
 ├── SchemaError    the features asked for do not fit together or the data
 ├── ProfileError   a reference cannot be built, or does not fit the model
-├── DataError      a data file cannot be read; says where
+├── DataError      a data file cannot be read; has its place
 └── StateError     saved bytes are foreign, damaged, or of another version
 """
 

@@ -3,7 +3,7 @@
 A date is given only for a straight trend, and its interval holds what curvature the past
 does not rule out. Whether the past is flat, a trend or a shift from one
 level to another is decided between the three with first-order autoregressive noise, since
-noise that is correlated looks like either.
+correlated noise resembles either.
 
 Reference: Schwarz (1978), the information criterion; Kuensch (1989), moving blocks.
 """
@@ -91,7 +91,7 @@ def forecast(
         ('decay', True)
 
     When not to use it: on accuracies estimated without labels where the concept itself
-    may have moved; the estimate does not see that.
+    may have drifted; the estimate does not show that.
     """
     series = np.asarray(values, np.float64)
     times = np.flatnonzero(np.isfinite(series)).astype(np.float64)
@@ -294,7 +294,7 @@ def _dependence(
     """Variances of a fit along each of the directions, and by how much tails are heavier.
 
     The directions are the columns of `basis` (n, k), each less those before it, of length 1.
-    Blocks no longer than n^(1/2) do not hold what hangs together for longer. So this is
+    Blocks no longer than n^(1/2) do not contain correlations over longer times. So this is
     what noise of a first-order autoregression does to the fit, whose correlation is the
     one that makes residuals as correlated as they are: those of a fitted curve are less so
     than the noise. The tails are those of Student's t with as many degrees of freedom as

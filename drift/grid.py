@@ -74,7 +74,7 @@ class NumericGrid:
     def count(self, rows: NDArray[np.floating]) -> NDArray[np.int64]:
         """Count `rows` (n, features) of `self.dtype` into (features, CELLS).
 
-        Works in place: `rows` holds rubbish afterwards. Ties to a cell's lower edge
+        Works in place: the contents of `rows` are lost. Ties to a cell's lower edge
         belong to the cell. Any value, NaN and infinities included, lands in one cell.
         """
         counts = np.zeros((self.features, CELLS), np.int64)

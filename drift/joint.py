@@ -27,6 +27,7 @@ import numpy as np
 from drift.categories import CategoryGrid
 from drift.errors import StateError
 from drift.grid import CELLS, MISSING, UNSEEN
+from drift.joint_pairs import JointSums
 from drift.names import Names
 
 if TYPE_CHECKING:
@@ -107,11 +108,14 @@ class JointModel:
         scales = self.used, self.centre, self.width
         return encoded(numeric, categories, scales, self.codes)
 
-    def cell(self, batch: Narrow) -> int:
-        """The cell of a batch, (BATCH, columns), whose contents are lost."""
+    def compare(self, batch: Narrow) -> tuple[int, Narrow]:
+        """Return the cell of a batch, (BATCH, columns), whose contents are lost.
+
+        Also return how far each pair of columns is from the reference, in deviations.
+        """
         z, constant = fisher(batch)
         apart = score(z, constant, self.mean, self.deviation)
-        return UNSEEN if apart > self.limit else USUAL
+        return (UNSEEN if apart > self.limit else USUAL), z
 
     def state(self) -> dict[str, Any]:
         """Return values for JSON."""
@@ -215,9 +219,9 @@ def fisher(batch: Narrow) -> tuple[Narrow, NDArray[np.bool_]]:
 def score(
     z: Narrow, constant: NDArray[np.bool_], mean: Narrow, deviation: Narrow
 ) -> float:
-    """Return the score of a batch from Fisher's z of its pairs, which are lost.
+    """Return the score of a batch from Fisher's z of its pairs.
 
-    A column that is constant in the batch shows nothing: a value that vanished changes that
+    `z` becomes how far each pair is from its mean, in deviations. A column that is constant in the batch shows nothing: a value that vanished changes that
     column alone.
     """
     z -= mean
@@ -260,6 +264,8 @@ class JointCounter:
         self._held = 0
         self._skip = 0
         self._taken = 0
+        self._apart = np.zeros_like(model.mean)
+        self._compared = 0
 
     def wants(self, rows: int) -> bool:
         """Return whether any of the next rows is of a batch that is taken."""
@@ -294,18 +300,30 @@ class JointCounter:
         return counts
 
     def leave_out(self, rows: int) -> None:
-        """Pass over rows of which `wants` said that none is needed."""
+        """Skip rows that `wants` does not need."""
         self._skip -= rows
 
     def _complete(self) -> int:
         self._held = 0
         self._taken += 1
-        return self._known.pop() if self._known else self._model.cell(self._buffer)
+        if self._known:
+            return self._known.pop()
+        cell, apart = self._model.compare(self._buffer)
+        self._apart += apart
+        self._compared += 1
+        return cell
+
+    def sums(self) -> JointSums:
+        """Return the deviations of all pairs over the batches of this window."""
+        places = np.triu_indices(self._apart.shape[0], 1)
+        return JointSums(self._apart[places], self._compared)
 
     def begin_window(self) -> None:
-        """A new window: its first batches are all taken. An open batch continues."""
+        """Begin a window: its first batches are all taken. An open batch continues."""
         self._taken = 0
         self._skip = 0
+        self._apart[:] = 0.0
+        self._compared = 0
 
     def state(self) -> dict[str, Any]:
         """Return the open batch and what is left out, as JSON values and an array."""

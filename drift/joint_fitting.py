@@ -52,7 +52,7 @@ def fit_joint(
     """The model of a sample's rows and the cells of its batches, or why there is none.
 
     `quantiles` are those of the numbers at `LEVELS`, `cells` the cells of the categories.
-    The reason is empty where there is no pair of columns that anything could be said of.
+    The reason is empty where there is no pair of columns to compare.
 
     Each eighth of the batches is compared with the other seven, since a batch is nearer to
     a mean that it is part of than any batch to come.

@@ -1,6 +1,6 @@
 """Comparison of one data set with a reference: changes, confidence, and sensitivity.
 
-A single look with a stated error rate. It can also say that the data are too few.
+A single test with a stated error rate. Too few data are an outcome of their own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STATISTICS: Final[tuple[AnyStatistic, ...]] = (
 )
 FALSE_ALARMS: Final = 0.01
 MIN_ROWS: Final = 30
-# Where a shift by a whole standard deviation could pass unseen, "no drift" says nothing.
+# Where a shift by a whole standard deviation could remain undetected, "no drift" means nothing.
 LARGEST_UNSEEN: Final = 1.0
 
 _SIGNED_SHIFTS: Final = 10.0
@@ -76,12 +76,21 @@ class Share(_Record):
     data: float | None
 
 
+class ChangedPair(_Record):
+    """Two columns, and their correlation in the reference and in the data."""
+
+    columns: tuple[str, str]
+    reference: float
+    data: float
+
+
 class FeatureFinding(_Record):
     """One feature. `changed` features are named by the e-BH procedure.
 
     `shift_sigma` and `scale_ratio` are of normal scores, None of categories; `bins` the
-    coarse bins that moved most; `constant` that it varies in the reference alone, and
-    `constant_at` the one value that it has or, of several so near each other, their range.
+    coarse bins that changed most; `constant` that it varies in the reference alone, and
+    `constant_at` the one value that it has or, of several so near each other, their range;
+    `pairs`, of correlations that changed, the columns that changed most.
     """
 
     name: str
@@ -96,13 +105,14 @@ class FeatureFinding(_Record):
     bins: tuple[Share, ...]
     constant: bool
     constant_at: str = ""
+    pairs: tuple[ChangedPair, ...] = ()
 
 
 class Judgement(_Record):
     """The whole comparison; features by the strength of their evidence.
 
     `false_alarms` is the chance of "drift" for unchanged data, an upper bound that
-    `kept` says can be relied on (else `caveats` say why not). `detectable_sigma` is the
+    holds if `kept` (else `caveats` have the reasons). `detectable_sigma` is the
     shift of a middling feature that would be found nine times in ten; `blind_spots` are
     changes that would not be found.
     """
@@ -135,8 +145,7 @@ def judge(
 ) -> Judgement:
     """Compare `counts`, data counted over the profile's cells, with the profile once.
 
-    `hours` tells how many of the rows came in which hour of the week, which serves a
-    reference that knows its seasons.
+    `hours` counts the rows by hour of the week, for a reference with seasons.
     """
     settings = AlarmSettings(windows_per_false_alarm=1.0 / false_alarms)
     monitor = Monitor(profile, settings)
@@ -147,11 +156,12 @@ def judge(
     constant = profile.constant(counts)
     places = {name: index for index, name in enumerate(profile.names)}
     outcome = _outcome(profile, counts, detectable, alarm=look.alarm)
-    drifted = outcome == "drift"
+    changed = look.named if outcome == "drift" else frozenset()
     features = tuple(
         _feature(profile, counts, culprit, places[culprit.feature]).model_copy(
             update={
-                "changed": drifted and places[culprit.feature] in look.named,
+                "changed": places[culprit.feature] in changed,
+                "pairs": _pairs(culprit) if places[culprit.feature] in changed else (),
                 "distances": distances[places[culprit.feature]],
                 **_constancy(profile, counts, constant, places[culprit.feature]),
             }
@@ -183,6 +193,17 @@ def _constancy(
         return {"constant": False}
     cell = int(np.argmax(counts.cells[feature, : ABOVE + 1]))
     return {"constant": True, "constant_at": profile.cell_label(feature, cell, cell)}
+
+
+def _pairs(culprit: Culprit) -> tuple[ChangedPair, ...]:
+    return tuple(
+        ChangedPair(
+            columns=(pair.first, pair.second),
+            reference=pair.reference,
+            data=pair.current,
+        )
+        for pair in culprit.pairs
+    )
 
 
 def _outcome(

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 BINS: Final = 16
 EVENTS: Final = ("missing", "infinite", "outside")
+ORDERED_CELLS: Final = ABOVE + 1
 
-_ORDERED_CELLS: Final = ABOVE + 1
 _ALONE: Final = 1.5
 
 
@@ -146,12 +146,12 @@ def project(reference: Counts, cut: Collection[int] = ()) -> Projection:
     bins = np.full((features, CELLS), BINS, np.int8)
     between = np.full(features, BINS)
     for index in range(features):
-        values = reference.cells[index, :_ORDERED_CELLS]
+        values = reference.cells[index, :ORDERED_CELLS]
         if index in cut and values.any() and not values.all():
-            bins[index, :_ORDERED_CELLS] = _with_gaps(values)
+            bins[index, :ORDERED_CELLS] = _with_gaps(values)
             between[index] = bins[index].max(where=bins[index] < BINS, initial=0)
         elif ordered[index]:
-            bins[index, :_ORDERED_CELLS] = _equal_shares(values)
+            bins[index, :ORDERED_CELLS] = _equal_shares(values)
         else:
             bins[index, : UNSEEN + 1] = _categories(
                 reference.cells[index, : UNSEEN + 1]
@@ -163,16 +163,16 @@ def project(reference: Counts, cut: Collection[int] = ()) -> Projection:
 def _scores(cells: Counted, ordered: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     from scipy.special import ndtri  # noqa: PLC0415 - 0.1 s, not at import
 
-    inside = cells[ordered, :_ORDERED_CELLS].astype(np.float64)
+    inside = cells[ordered, :ORDERED_CELLS].astype(np.float64)
     total = np.maximum(inside.sum(axis=1, keepdims=True), 1.0)
     middle = np.cumsum(inside, axis=1) - 0.5 * inside
     rank = np.clip(middle, 0.5, total - 0.5) / total
     scores = np.where(total > 1, ndtri(np.clip(rank, 1e-12, 1 - 1e-12)), 0.0)
     # Zeros that are never written to take no memory: those of categories.
     location, scale = np.zeros((2, cells.shape[0], CELLS))
-    location[ordered, :_ORDERED_CELLS] = _standardised(scores, inside, total)
-    squares = location[ordered, :_ORDERED_CELLS] ** 2
-    scale[ordered, :_ORDERED_CELLS] = _standardised(squares, inside, total)
+    location[ordered, :ORDERED_CELLS] = _standardised(scores, inside, total)
+    squares = location[ordered, :ORDERED_CELLS] ** 2
+    scale[ordered, :ORDERED_CELLS] = _standardised(squares, inside, total)
     return location, scale
 
 
@@ -220,7 +220,7 @@ def _categories(counts: Counted) -> Integers:
     Singling out the commonest values would bias their reference shares upward, and
     every later window would seem to have lost some. So few values stand alone, more
     are grouped in the order of their names, and of those too many to keep (some are in
-    `other`) only the ones that are clearly common are told from the rest.
+    `other`) only the ones that are clearly common get bins of their own.
     """
     values = counts[:OTHER]
     total = int(values.sum())
@@ -242,6 +242,3 @@ def cell_positions(edges: Floats) -> Floats:
     ends = edges[..., :1], edges[..., -1:]
     middles = (edges[..., :-1] + edges[..., 1:]) / 2
     return np.concatenate((ends[0], middles, ends[1]), axis=-1)
-
-
-ORDERED_CELLS: Final = _ORDERED_CELLS

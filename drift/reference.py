@@ -71,8 +71,8 @@ class Profile:
     """Schema, cells, counts and dependence of the reference.
 
     `quantiles` (numeric features, len(LEVELS)) are the sample's, in the features'
-    own units. `blocks` and `block_rows` say what `dispersion` rests on; `ordered`
-    whether the rows came in the order of time. `season` is None with less than
+    own units. `dispersion` rests on `blocks` of `block_rows`; `ordered` is
+    true if the rows came in the order of time. `season` is None with less than
     `MIN_WEEKS` of timestamps.
     """
 

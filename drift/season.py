@@ -1,4 +1,4 @@
-"""The hour of the week, and what a reference knows of it: its seasons."""
+"""The hour of the week, and the seasons of a reference."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Season:
     scale: Floats
 
     def taken_from(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
-        """A summary without its season; `hours` says how many rows each hour had."""
+        """A summary without its season; `hours` counts the rows of each hour."""
         shares = np.zeros(HOURS)
         for hour, rows in hours.items():
             shares[hour] = rows / max(summary.rows, 1)

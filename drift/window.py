@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from drift.features import Schema
     from drift.joint import JointModel
+    from drift.joint_pairs import JointSums
 
     Integers = NDArray[np.int64] | NDArray[np.uint32]
 
@@ -52,13 +53,15 @@ class Counts:
 
     Cells are of 32 bits where they fit, which halves their memory; sums are of 64.
     `numeric` features come first. `violations` counts requests by kind of schema
-    violation and tensor, see `drift.column_ring`.
+    violation and tensor, see `drift.column_ring`. `joint` are sums over the batches of
+    the joint feature; they are not saved.
     """
 
     cells: Integers
     rows: int
     numeric: int
     violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    joint: JointSums | None = field(default=None, compare=False)
 
     def __add__(self, other: Counts) -> Counts:
         if self.cells.shape != other.cells.shape or self.numeric != other.numeric:
@@ -80,7 +83,7 @@ class Counts:
         return cls(np.zeros((features, CELLS), np.int64), 0, numeric)
 
     def to_bytes(self) -> bytes:
-        """Versioned and checksummed; only cells that hold something are written."""
+        """Return versioned, checksummed bytes; empty cells are not written."""
         features, cells = np.nonzero(self.cells)
         return codec.encode(
             KIND,
@@ -95,7 +98,7 @@ class Counts:
         )
 
     def state(self) -> dict[str, Any]:
-        """Values for JSON, and the cells as they are."""
+        """Return values for JSON, and the cells as they are."""
         return {
             "numeric": self.numeric,
             "rows": self.rows,
@@ -187,7 +190,7 @@ def _violations(payload: dict[str, Any]) -> dict[tuple[str, str], int]:
 
 
 def merged(parts: Iterable[Counts]) -> Counts:
-    """The sum of at least one part."""
+    """Return the sum of at least one part."""
     total: Counts | None = None
     for part in parts:
         total = part if total is None else total + part
@@ -303,17 +306,18 @@ class Accumulator:
         return self._rows + self._intake.filled
 
     def peek(self) -> Counts:
-        """The counts so far; the window stays open."""
+        """Return the counts so far; the window stays open."""
         self._flush()
         return Counts(
             _narrow(self._cells, self._rows),
             self._rows,
             self._grid.features,
             dict(self._violations),
+            None if self._joint is None else self._joint.sums(),
         )
 
     def take(self) -> Counts:
-        """The counts so far; a new window opens."""
+        """Return the counts so far, and begin a new window."""
         counts = self.peek()
         self._cells[:] = 0
         self._rows = 0

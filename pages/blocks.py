@@ -138,7 +138,7 @@ Block: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole report. `about` says in a few words where and when it was made."""
+    """A whole report. `about` has the time and place of its making in a few words."""
 
     title: str
     blocks: Iterable[Block]

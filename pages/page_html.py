@@ -34,7 +34,7 @@ _COLOURS: Final = 6
 
 
 def render(document: Document) -> str:
-    """The whole file."""
+    """Return the whole file."""
     about = "".join(
         f'<p class="soft">{escape(line)}</p>' for line in document.about if line
     )

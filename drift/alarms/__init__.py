@@ -1,6 +1,6 @@
 """Alarms whose false-alarm rate holds for any number and time of evaluations.
 
-The promise: with data that follow the reference's law, at most the wanted number of
+The guarantee: with data that follow the reference's law, at most the wanted number of
 false alarms per period for the whole model, all features and kinds of change together.
 
 How. For every remembered start k the rows since k are compared with all that came

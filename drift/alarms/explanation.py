@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from drift.joint_pairs import changed_pairs
 from drift.projection import EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from drift.alarms.ledger import Sums
+    from drift.joint_pairs import JointSums, Pair
     from drift.reference import Profile
 
     Floats = NDArray[np.float64]
@@ -37,9 +39,10 @@ class Culprit:
     """One feature that changed.
 
     `channel` is where its evidence is strongest. `shift_sigma` is the change of the
-    mean normal score, `scale_ratio` about how much wider the values lie, `rates` the
+    mean normal score, `scale_ratio` about how much wider the values spread, `rates` the
     shares of missing, infinite and outside values (before, since); `bins` the coarse
-    bins that changed most. All hold since the change most likely began.
+    bins that changed most. All hold since the change most likely began. `pairs` are,
+    for the joint feature, the columns whose correlation changed most.
     """
 
     feature: str
@@ -49,14 +52,15 @@ class Culprit:
     scale_ratio: float
     rates: tuple[tuple[str, float, float], ...]
     bins: tuple[BinChange, ...]
+    pairs: tuple[Pair, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts and lists."""
-        return asdict(self)
+        """Return plain dicts and lists; without `pairs`, which older programs refuse."""
+        return {name: v for name, v in asdict(self).items() if name != "pairs"}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Culprit:
-        """Return the explanation that `to_json` gave, also after a journey through JSON."""
+        """Return the explanation that `to_json` gave, also after encoding as JSON."""
         return cls(
             **{
                 **data,
@@ -74,11 +78,21 @@ def explain(
     since: Sums,
     log_evidence: Floats,
     features: Sequence[int],
+    joint: Iterable[JointSums],
 ) -> tuple[Culprit, ...]:
-    """Describe `features`; `log_evidence` is (features, channels) at the change."""
-    return tuple(
+    """Describe `features`; `log_evidence` is (features, channels) at the change.
+
+    `joint` are the sums over batches since the change.
+    """
+    found = [
         _culprit(profile, before, since, log_evidence[feature], feature)
         for feature in features
+    ]
+    return tuple(
+        replace(culprit, pairs=changed_pairs(profile, joint))
+        if profile.is_joint(feature)
+        else culprit
+        for feature, culprit in zip(features, found, strict=True)
     )
 
 

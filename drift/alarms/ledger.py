@@ -1,8 +1,8 @@
-"""Sums since remembered starts, in memory that grows with nothing.
+"""Sums since remembered starts, in bounded memory.
 
 A start is the beginning of a window. All of the last `RECENT` are remembered, older ones
 ever more sparsely, the first one always. Forgetting a start takes a non-negative term
-out of the evidence, so the promised error rate stands.
+out of the evidence, so the guaranteed error rate holds.
 """
 
 from __future__ import annotations

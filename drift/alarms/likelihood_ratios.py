@@ -2,7 +2,7 @@
 
 `before` and `after` are sums over rows before and since each start, arrays whose first
 axis is the starts. All return log ratios of shape (starts, features), mixed over the
-sizes of change they look for. Sums are divided by the overdispersion first: n dependent
+sizes of change they test for. Sums are divided by the overdispersion first: n dependent
 rows count as n / phi.
 """
 
@@ -117,7 +117,7 @@ def of_shape(
     """Another distribution over coarse bins; sides are (starts, features, bins).
 
     Predictive Dirichlet-multinomial probability of the new counts, with a prior around
-    the shares before of concentration c (mixed over a few), over the one that goes on
+    the shares before of concentration c (mixed over a few), over the one that continues
     from the counts before:
 
         LR = DM(after; c p) / DM(after; 1/2 + before),  p = (1/2 + before) / total.
@@ -194,7 +194,7 @@ def of_range(after: Floats, shown: Floats) -> Floats:
     The probability of the counts under any share (mixed by Jeffreys' prior) over the
     greatest under shares with odds of up to `SLACK` beyond the least and greatest ones in
     `shown` (features, 2, bins): on average at most 1 while the shares stay within. Where
-    `shown` is NaN nothing is said.
+    `shown` is NaN there is no evidence.
 
     Reference: Wasserman, Ramdas, Balakrishnan (2020), "Universal inference".
     """

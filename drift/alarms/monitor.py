@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from drift.alarms import likelihood_ratios
 from drift.alarms.explanation import Culprit, explain
-from drift.alarms.ledger import Ledger, Sums, pack
+from drift.alarms.ledger import RECENT, Ledger, Sums, pack
 from drift.alarms.selection import e_benjamini_hochberg
 from drift.errors import UNREADABLE, StateError
+from drift.joint_pairs import Pair
 from drift.parts import parts
 from drift.projection import EVENTS, Summary
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from drift.joint_pairs import JointSums
     from drift.reference import Profile
     from drift.window import Counts
 
@@ -126,6 +129,7 @@ class Monitor:
         self._alarm_start: int | None = None
         self._clear_after = _CLEAR_WINDOWS
         self._culprits: tuple[Culprit, ...] = ()
+        self._joint: deque[JointSums] = deque(maxlen=RECENT)
 
     @property
     def log_threshold(self) -> float:
@@ -141,6 +145,8 @@ class Monitor:
             return self._verdict(-np.inf, self._nothing(), raised=False)
         hours = None if hour is None else {hour: counts.rows}
         self._ledger.push(pack(self._deseasoned(counts, hours)))
+        if counts.joint is not None:
+            self._joint.append(counts.joint)
         if self._ledger.frozen:
             return self._while_alarmed()
         self._since_clear += 1
@@ -167,11 +173,12 @@ class Monitor:
             named = [int(np.argmax(features))]
         order = np.argsort(-features, kind="stable")
         sides = _sides_at(ledger, 0)
+        joint = [] if counts.joint is None else [counts.joint]
         every = tuple(
             replace(culprit, log_evidence=float(features[index]))
             for index, culprit in zip(
                 order.tolist(),
-                explain(self._profile, *sides, weighted, order.tolist()),
+                explain(self._profile, *sides, weighted, order.tolist(), joint),
                 strict=True,
             )
         )
@@ -256,9 +263,7 @@ class Monitor:
         named = e_benjamini_hochberg(
             features - np.log(self._since_clear), self._settings.false_share
         ) or [int(np.argmax(features))]
-        self._culprits = explain(
-            self._profile, *_sides_at(self._ledger, start), everything[start], named
-        )
+        self._culprits = self._explained(start, everything[start], named)
         self._ledger.freeze(start)
         self._alarm_start = self._ledger.windows - age
         self._clear_after = min(max(_CLEAR_WINDOWS, age), _LONGEST_CLEAR)
@@ -279,9 +284,15 @@ class Monitor:
         else:
             named = e_benjamini_hochberg(features, self._settings.false_share)
             if named:
-                sides = _sides_at(self._ledger, start)
-                self._culprits = explain(self._profile, *sides, weighted, named)
+                self._culprits = self._explained(start, weighted, named)
         return self._verdict(total, features, raised=False)
+
+    def _explained(
+        self, start: int, weighted: Floats, named: Sequence[int]
+    ) -> tuple[Culprit, ...]:
+        sides = _sides_at(self._ledger, start)
+        recent = list(self._joint)[-self._ledger.ages[start] :]
+        return explain(self._profile, *sides, weighted, named, recent)
 
     def _nothing(self) -> Floats:
         return np.full(len(self._profile.names), -np.inf)
@@ -309,6 +320,7 @@ class Monitor:
             "alarm_start": self._alarm_start,
             "clear_after": self._clear_after,
             "culprits": [culprit.to_json() for culprit in self._culprits],
+            "pairs": [asdict(pair) for c in self._culprits for pair in c.pairs],
         }
 
     def resume(self, payload: dict[str, Any]) -> None:
@@ -322,7 +334,14 @@ class Monitor:
             if payload["profile"] != self._profile.fingerprint:
                 raise StateError("this state belongs to another reference profile")
             fresh.restore(payload["ledger"])
-            culprits = tuple(Culprit.from_json(c) for c in payload["culprits"])
+            pairs = tuple(Pair(**pair) for pair in payload.get("pairs", ()))
+            culprits = tuple(
+                replace(
+                    culprit,
+                    pairs=pairs if culprit.feature == self._profile.joint_name else (),
+                )
+                for culprit in map(Culprit.from_json, payload["culprits"])
+            )
             start = payload["alarm_start"]
             since, clear = int(payload["since_clear"]), int(payload["clear_after"])
         except UNREADABLE as error:

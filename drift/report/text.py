@@ -24,7 +24,7 @@ _COLUMNS: Final = ("psi", "kolmogorov_smirnov", "wasserstein")
 
 
 def render(found: Judgement, reference: str, data: str) -> str:
-    """The whole text, ending with a newline."""
+    """Return the whole text, ending with a newline."""
     return "\n".join(_lines(found, reference, data)) + "\n"
 
 
@@ -34,7 +34,7 @@ def _lines(found: Judgement, reference: str, data: str) -> Iterator[str]:
     yield f"data       {data}, {found.rows:,} rows"
     yield promise(found)
     for caveat in found.caveats:
-        yield f"promise not kept: {caveat}"
+        yield f"false-alarm rate not guaranteed: {caveat}"
     for blind in found.blind_spots:
         yield f"not seen: {blind}"
     for violation in found.violations:

@@ -21,19 +21,19 @@ STATISTICS: Final = {
     "wasserstein": "Wasserstein-1 / sd",
 }
 _CHANNELS: Final = {
-    "location": "its values lie elsewhere",
-    "scale": "its values lie wider or narrower",
-    "shape": "its values are shared out otherwise",
-    "range": "its values are shared out as in no stretch of the reference",
-    "missing": "more of it is missing",
-    "infinite": "more of it is infinite",
+    "location": "its values shifted",
+    "scale": "its spread changed",
+    "shape": "its distribution has another shape",
+    "range": "its distribution is unlike every stretch of the reference",
+    "missing": "more values are missing",
+    "infinite": "more values are infinite",
 }
 _NOTABLE_SHIFT: Final = 0.02
 _NOTABLE_SCALE: Final = 0.02
 
 
 def headline(found: Judgement) -> str:
-    """The outcome in a sentence."""
+    """Return the outcome in a sentence."""
     number = sum(feature.kind != "joint" for feature in found.features)
     features = f"{number} feature{'s' * (number != 1)}"
     if found.outcome == "drift":
@@ -45,14 +45,12 @@ def headline(found: Judgement) -> str:
         return f"Drift in {count} of {features}{more}."
     if found.outcome == "no_drift":
         return f"No drift in {features}."
-    return "Not enough data to say."
+    return "Not enough data to decide."
 
 
 def promise(found: Judgement) -> str:
     """Return the error rate, and the smallest change that would have been seen."""
-    rate = (
-        f"Unchanged data are called drift at most {found.false_alarms:.3g} of the time"
-    )
+    rate = f"Unchanged data are reported as drift with a probability of at most {found.false_alarms:.3g}"
     held = "" if found.kept else ", if the reference met its conditions (see below)"
     if found.detectable_sigma is None:
         return f"{rate}{held}. These data are too few to detect any drift."
@@ -66,13 +64,13 @@ def kind_of_change(feature: FeatureFinding) -> str:
     """Return the kind of change that is largest, in words."""
     if feature.constant:
         several = feature.constant_at[:1] in {"[", "("}
-        return f"{'all of it lies in' if several else 'all of it is'} {feature.constant_at}"
+        return f"{'all values lie in' if several else 'all values are'} {feature.constant_at}"
     if feature.kind == "joint":
-        return "columns are correlated otherwise"
+        return "correlations between columns changed"
     if feature.channel == "outside":
         if feature.kind == "numeric":
-            return "more of it is out of the reference's range"
-        return "more of it was never seen in the reference"
+            return "more values are outside the reference's range"
+        return "more values are absent from the reference"
     return _CHANNELS[feature.channel]
 
 
@@ -89,6 +87,9 @@ def sizes(feature: FeatureFinding) -> Iterator[str]:
         before, now = percent(share.reference), percent(share.data)
         if before != now:
             yield f"{share.name} {before} -> {now}"
+    for pair in feature.pairs:
+        columns = " and ".join(pair.columns)
+        yield f"correlation of {columns} {pair.reference:.2f} -> {pair.data:.2f}"
 
 
 def percent(share: float | None) -> str:

@@ -30,7 +30,7 @@ class JensenShannon(Statistic):
         >>> [round(float(value), 3) for value in JensenShannon().distance(compare())]
         [0.063, 0.421, 0.042]
 
-    When not to use it: to see how far values moved; once the laws no longer overlap it
+    When not to use it: to see how far values shifted; once the laws no longer overlap it
     stays at 1.
     """
 

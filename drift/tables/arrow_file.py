@@ -77,7 +77,7 @@ class ParquetSource:
         return bool(kinds.is_string(kind) or kinds.is_binary(kind))
 
     def may_have_nulls(self, name: str) -> bool:
-        """Return whether any row group has a missing value, or does not say."""
+        """Return whether any row group has a missing value, or has no statistics."""
         return any(_has_nulls(file.metadata, name) for file in self._files)
 
     def batches(self, size: int) -> Iterator[Any]:
@@ -170,7 +170,7 @@ class ArrowFile:
 
     Args:
         path: a file, or a folder of parquet files.
-        text: columns that are text whatever is in them.
+        text: columns that are always text.
 
     Raises:
         DataError: it is damaged or empty, or pyarrow is not installed.
@@ -198,9 +198,9 @@ class ArrowFile:
         return f"columns separated by {found.delimiter!r}{mark}"
 
     def read_as(self, datatypes: dict[str, str]) -> None:
-        """Read columns as a reference has them, where a file does not say what they are.
+        """Read columns as a reference has them, where a file does not have their types.
 
-        CSV does not tell a name that is all digits from a number, and a column without a
+        CSV does not distinguish a name of digits from a number, and a column without a
         value is of any type.
         """
         if isinstance(self._source, CsvSource):
@@ -312,7 +312,7 @@ class ArrowFile:
         """Each row's own length: long and short ones may come to the right sum."""
         lengths = self._compute.call_function("list_value_length", [array])
         lengths = self._compute.fill_null(lengths, -1).to_numpy()
-        # A row of nothing says nothing, even if it is the first and set the width.
+        # An empty row shows nothing, even if it is the first and set the width.
         wrong = np.flatnonzero((lengths != width) | (lengths < 1))
         if not wrong.size:
             return

@@ -133,7 +133,7 @@ class CsvSource:
 
     Args:
         path: the file.
-        text: columns that are text whatever is in them.
+        text: columns that are always text.
 
     Raises:
         DataError: from any method, naming the file and where possible row and column. Rows

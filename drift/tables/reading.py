@@ -54,7 +54,7 @@ class Table:
     """A data file as tensors.
 
     Raises:
-        DataError: it cannot be read as one; says where in the file, where known.
+        DataError: it cannot be read as one; has the place in the file, if known.
     """
 
     def __init__(self, path: Path, choices: Choices | None = None) -> None:
@@ -84,7 +84,7 @@ class Table:
 
     @property
     def rows(self) -> int | None:
-        """Return how many rows there are, where the file says so beforehand."""
+        """Return how many rows there are, if the file has the number."""
         return self._file.rows
 
     @property
@@ -160,7 +160,7 @@ class Table:
     ) -> Iterator[tuple[Tensors, int | None]]:
         """Tensors of some rows, all of one hour of the week (None without times).
 
-        `tell` hears the number of rows so far.
+        `tell` is called with the number of rows so far.
         """
         done, last = 0, -np.inf
         values = sum(tensor.width for tensor in self.tensors)

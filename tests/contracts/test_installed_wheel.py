@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,7 @@ START = "import sys; from exporter.cli import main; sys.exit(main())"
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """The wheel in a folder of its own, which comes before this checkout."""
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
@@ -28,7 +28,13 @@ def installed(tmp_path_factory):
         check=True,
     )
     (wheel,) = folder.glob("*.whl")
-    site = folder / "site"
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(wheel):
+    """The wheel in a folder of its own, which comes before this checkout."""
+    site = wheel.parent / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     subprocess.run([*pip, site, wheel], timeout=120, check=True)
     return site
@@ -82,3 +88,19 @@ def test_it_serves_metrics_and_the_status_page(installed, tmp_path) -> None:
             assert runbook.body.startswith(b"# TritonDown")
         finally:
             sidecar.close()
+
+
+def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (entry_points,) = [n for n in names if n.endswith("entry_points.txt")]
+        commands = archive.read(entry_points).decode()
+    top = {name.partition("/")[0] for name in names}
+    info = {name for name in top if name.endswith(".dist-info")}
+    assert top - info == {"exporter", "drift", "loadtests", "pages"}
+    assert len(info) == 1
+    assert "tritonwatch = exporter.cli:main" in commands
+    for package in ("exporter", "drift", "loadtests", "pages"):
+        assert f"{package}/py.typed" in names
+    assert "exporter/config.schema.json" in names
+    assert not [n for n in names if "__pycache__" in n or "/tests/" in n]

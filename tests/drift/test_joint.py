@@ -51,7 +51,7 @@ def test_another_correlation_of_two_in_twenty_columns_is_drift(before, after):
     found = judge(profile, counted(profile, table(rng, 2000, after)))
     assert headline(found) == "Drift in the correlations between 20 features."
     assert named(found) == [NAME]
-    assert kind_of_change(found.changed[0]) == "columns are correlated otherwise"
+    assert kind_of_change(found.changed[0]) == "correlations between columns changed"
     assert any(line.startswith("unusual batches 6") for line in sizes(found.changed[0]))
 
 
@@ -207,11 +207,25 @@ def test_rows_too_few_for_a_batch_wait_for_the_next_window():
     assert found == [0, 1, 0, 1]
 
 
+def test_rows_that_wait_for_a_batch_survive_a_restart():
+    rng = np.random.default_rng(16)
+    profile = fit(SCHEMA, table(rng, 5000, 0.3))
+    first, second = profile.accumulator(), profile.accumulator()
+    first.update(table(rng, BATCH // 2, 0.3))
+    first.peek()
+    second.restore_batch(first.batch())
+    second.update(table(rng, BATCH // 2, 0.3))
+    assert second.take().cells[-1].sum() == 1
+
+
 def test_few_rows_are_no_basis_and_the_reference_says_so():
     rng = np.random.default_rng(10)
     short = fit(SCHEMA, table(rng, MIN_BATCHES * BATCH - 1, 0.0))
     assert short.joint is None
-    assert f"at least {MIN_BATCHES * BATCH} are needed" in " ".join(short.blind_spots)
+    told = (
+        f"has {MIN_BATCHES * BATCH - 1} rows; at least {MIN_BATCHES * BATCH} are needed"
+    )
+    assert told in " ".join(short.blind_spots)
     assert NAME not in short.names
 
 

@@ -7,11 +7,15 @@ import pytest
 from drifting_data import SETTINGS, window_of
 
 from drift.alarms.monitor import Monitor
+from drift.categories import new_values
 from drift.features import Schema, Tensor
 from drift.fitting import fit
+from drift.grid import CELLS, OTHER
 from drift.judgement import judge
+from drift.projection import project
 from drift.reference import Profile
 from drift.report import text
+from drift.window import Counts
 
 SCHEMA = Schema.from_tensors([Tensor("c", "BYTES")])
 
@@ -27,6 +31,11 @@ def uniform(rng, levels, rows):
 def with_new(rng, levels, rows, share):
     values = uniform(rng, levels, rows)
     return np.where(rng.random(rows) < share, values + levels, values)
+
+
+def test_the_bound_of_new_values_is_two_standard_errors_above_goods_estimate():
+    # Good (1953): the variance of the number of values seen once is n1 + 2 n2.
+    assert new_values(16, 10) == 16 + 2 * 6
 
 
 @pytest.mark.parametrize("levels", [100, 1000, 3000])
@@ -67,3 +76,11 @@ def test_clean_rows_of_many_values_raise_no_more_alarms_than_wanted(levels):
             alarms += monitor.update(window_of(profile, rows)).raised
     # 120 windows at 1 in 1,000: 3 or more has chance 3e-4 (binomial).
     assert alarms <= 2
+
+
+def test_fifteen_equally_common_values_have_a_bin_each_beside_others():
+    cells = np.zeros((1, CELLS), np.int64)
+    cells[0, :15], cells[0, OTHER] = 100, 5
+    bins = project(Counts(cells, 1505, 0)).bins[0]
+    assert bins[:15].tolist() == list(range(1, 16))
+    assert bins[OTHER] == 0

@@ -135,3 +135,19 @@ def test_the_same_laws_again_are_not_drift():
         drifts += judge(profile, counted.take()).outcome == "drift"
     # 30 at 1 in 100: 4 or more has chance 2e-4 (binomial).
     assert drifts <= 3
+
+
+def test_a_column_without_values_is_left_out_of_the_smallest_detectable_shift():
+    rng = np.random.default_rng(3)
+    schema = Schema.from_tensors([Tensor("x", "FP32", (2,))])
+    x = rng.normal(size=(4000, 2)).astype(np.float32)
+    profile = fit(schema, {"x": x})
+
+    def detectable():
+        window = profile.accumulator()
+        window.update({"x": x[:1000]})
+        return judge(profile, window.take()).detectable_sigma
+
+    before = detectable()
+    x[:, 1] = np.nan
+    assert detectable() == pytest.approx(before, rel=1e-6)

@@ -272,3 +272,14 @@ def test_distances_of_whole_numbers_and_of_many_zeros_agree_with_scipys():
     assert (found.max(axis=0) < bound).all()
     # 30 windows: a standard error of the mean is at most 18 % of it.
     assert np.allclose(found.mean(axis=0) / mean, 1.0, atol=0.5)
+
+
+def test_a_constant_column_has_no_distance_without_a_change():
+    rng = np.random.default_rng(8)
+    data = draw(rng, 2000)
+    data["x"][:, 1] = 3.0
+    profile = fit(SCHEMA, data)
+    null = drift.statistics.Wasserstein().null(
+        Baseline(profile).compare(count(profile, data))
+    )
+    assert (null.mean[1], null.bound[1]) == (0.0, 0.0)

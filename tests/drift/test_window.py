@@ -145,6 +145,7 @@ def test_counts_of_another_profile_are_refused(profile):
         ({"code": np.zeros(4, np.int64)}, ("dtype", "code"), [0, 0, 0, 0]),
         ({"colour": np.zeros(4)}, ("type", "colour"), [0, 0, 4, 0]),
         ({"code": np.zeros(3, np.int32)}, ("shape", "code"), [0, 0, 0, 4]),
+        ({"code": np.zeros((4, 2), np.int32)}, ("shape", "code"), [0, 0, 0, 4]),
     ],
 )
 def test_what_does_not_fit_is_counted_and_never_raises(
@@ -158,6 +159,20 @@ def test_what_does_not_fit_is_counted_and_never_raises(
     assert counts.violations == {violation: 1}
     assert counts.missing.tolist() == missing
     assert counts.rows == 4
+
+
+def test_columns_of_one_tensor_come_in_the_order_of_the_features():
+    rng = np.random.default_rng(5)
+    schema = Schema(
+        (Tensor("x", "FP32", (3,)),),
+        (Feature("last", "x", 2), Feature("first", "x", 0)),
+    )
+    x = rng.normal(size=(500, 3)).astype(np.float32)
+    profile = fit(schema, {"x": x})
+    x[:7, 2] = np.nan
+    window = profile.accumulator()
+    window.update({"x": x})
+    assert window.take().missing.tolist()[:2] == [7, 0]
 
 
 def test_an_empty_request_counts_nothing(profile):

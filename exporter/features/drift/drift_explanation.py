@@ -76,6 +76,14 @@ def _change(culprit: Culprit) -> dict[str, Any]:
             {"bin": change.label, "before": change.before, "since": change.since}
             for change in culprit.bins
         ],
+        "pairs": [
+            {
+                "columns": [pair.first, pair.second],
+                "before": pair.reference,
+                "since": pair.current,
+            }
+            for pair in culprit.pairs
+        ],
     }
 
 
@@ -84,9 +92,10 @@ def sentence(culprit: Culprit) -> str:
     name = culprit.feature
     if name.startswith(RESERVED):
         _, before, since = culprit.rates[-1]
+        pairs = "".join(f"; {pair}" for pair in culprit.pairs)
         return (
-            f"{name}: columns are correlated otherwise than in the reference in "
-            f"{since:.0%} of batches, usually in {before:.0%}"
+            f"{name}: correlations between columns differ from the reference in "
+            f"{since:.0%} of batches, usually in {before:.0%}{pairs}"
         )
     for event, before, since in culprit.rates:
         if event == culprit.channel:
@@ -94,7 +103,7 @@ def sentence(culprit: Culprit) -> str:
     if culprit.channel in {"location", "scale"}:
         return f"{name}: {' and '.join(_moves(culprit))}"
     if not culprit.bins:
-        return f"{name}: another shape"
+        return f"{name}: its distribution has another shape"
     most = culprit.bins[0]
     return f"{name}: {most.label} went from {most.before:.1%} to {most.since:.1%}"
 
@@ -103,7 +112,7 @@ def _moves(culprit: Culprit) -> list[str]:
     """A shift and a change of spread, as far as they are worth a word."""
     shift, ratio = culprit.shift_sigma, culprit.scale_ratio
     way = "up" if shift > 0 else "down"
-    moved = f"moved {way} by {abs(shift):.2f} sigma"
+    moved = f"shifted {way} by {abs(shift):.2f} sigma"
     spread = f"spread times {ratio:.2f}"
     told = [
         *([moved] if abs(shift) >= _WORTH_A_WORD else []),

@@ -326,6 +326,9 @@ class Subject:
                 "warning",
                 "drift_alarm",
                 features=", ".join(c.feature for c in result.verdict.culprits),
+                correlations=", ".join(
+                    str(pair) for c in result.verdict.culprits for pair in c.pairs
+                ),
                 since_seconds=round(result.closed_at - (since or 0.0), 1),
             )
         elif self._alarm and not alarm:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from structlog.testing import capture_logs
 
 from drift.features import Schema, Tensor
 
 ANSWERS = Schema.from_tensors([Tensor("y", "FP32", (2,))])
+
+
+@pytest.fixture
+def log():
+    with capture_logs() as entries:
+        yield entries
 
 
 def correlated(rng, rows, columns, correlation):
@@ -23,7 +31,7 @@ def outputs(bench, rows, correlation):
     return {"y": correlated(bench.rng, rows, 2, correlation)}
 
 
-def test_a_change_of_correlation_alone_is_an_alarm_on_the_joint_feature(bench):
+def test_a_change_of_correlation_alone_is_an_alarm_on_the_joint_feature(bench, log):
     bench.watch({"reference": bench.profile(inputs(bench, 10_000, 0.0))})
     for _ in range(4):
         bench.window(inputs(bench, 500, 0.0), seconds=600)
@@ -39,7 +47,15 @@ def test_a_change_of_correlation_alone_is_an_alarm_on_the_joint_feature(bench):
     assert psi > upper > 0
     assert bench.value("triton_feature_missing_ratio", "m", "(joint)") is None
     (change,) = bench.document()["changes"]
-    assert change["says"].startswith("(joint): columns are correlated otherwise")
+    assert change["says"].startswith("(joint): correlations between columns differ")
+    (pair,) = change["pairs"]
+    assert pair["columns"] == ["x[0]", "x[1]"]
+    assert pair["before"] == pytest.approx(0.0, abs=0.05)
+    assert pair["since"] == pytest.approx(0.95, abs=0.02)
+    told = f"x[0] and x[1]: correlation {pair['before']:.2f} -> {pair['since']:.2f}"
+    assert change["says"].endswith(told)
+    (event,) = (entry for entry in log if entry["event"] == "drift_alarm")
+    assert event["correlations"].startswith("x[0] and x[1]: correlation ")
 
 
 def test_each_side_of_a_model_has_a_joint_feature_of_its_own(bench):
@@ -96,3 +112,4 @@ def test_its_evidence_survives_a_restart(bench, another_bench):
     bench.collector.close()
     another_bench.watch(entry)
     assert another_bench.value("triton_feature_drift_alarm", "m", "(joint)") == 1
+    assert another_bench.document()["changes"] == bench.document()["changes"]
