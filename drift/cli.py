@@ -187,9 +187,9 @@ def _fit(options: argparse.Namespace) -> int:
     for skipped in table.skipped:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:
-        print(f"promise not kept: {caveat}")
+        print(f"false-alarm rate not guaranteed: {caveat}")
     for blind in profile.blind_spots:
-        print(f"not seen: {blind}")
+        print(f"not tested: {blind}")
     if not profile.ordered:
         print("    name the time with --time COLUMN, or say --ordered if they are")
     return EXIT_OK

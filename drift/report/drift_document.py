@@ -71,9 +71,9 @@ def _blocks(
     yield Verdict(_TONES[found.outcome], headline(found))
     yield Paragraph(promise(found))
     for caveat in found.caveats:
-        yield Verdict("note", f"Promise not kept: {caveat}.")
+        yield Verdict("note", f"False-alarm rate not guaranteed: {caveat}.")
     for blind in found.blind_spots:
-        yield Verdict("note", f"Not seen: {blind}.")
+        yield Verdict("note", f"Not tested: {blind}.")
     for violation in found.violations:
         yield Verdict("note", f"Schema: {violation}.")
     yield Section("Features, the strongest evidence first", [_ranking(found)])
@@ -83,7 +83,7 @@ def _blocks(
 
 def _ranking(found: Judgement) -> Table:
     heads = (
-        "feature", "changed", "log evidence", "PSI", "null <", "shift", "missing",
+        "feature", "changed", "log evidence", "PSI", "PSI bound", "shift", "missing",
         "out of range, unseen",
     )  # fmt: skip
     rows = []
@@ -141,7 +141,7 @@ def _feature(feature: FeatureFinding, shown: drift_plots.Bars) -> Iterator[Block
         yield Paragraph("nothing to compare: a side has no values", soft=True)
     if feature.changed and feature.bins:
         yield Table(
-            ("moved most", "reference", "data"),
+            ("changed most", "reference", "data"),
             [(s.name, percent(s.reference), percent(s.data)) for s in feature.bins],
         )
 

@@ -21,12 +21,12 @@ STATISTICS: Final = {
     "wasserstein": "Wasserstein-1 / sd",
 }
 _CHANNELS: Final = {
-    "location": "its values lie elsewhere",
-    "scale": "its values lie wider or narrower",
-    "shape": "its values are shared out otherwise",
-    "range": "its values are shared out as in no stretch of the reference",
-    "missing": "more of it is missing",
-    "infinite": "more of it is infinite",
+    "location": "its values are higher or lower",
+    "scale": "its values are spread wider or narrower",
+    "shape": "its distribution has another shape",
+    "range": "its distribution is unlike every stretch of the reference",
+    "missing": "more values are missing",
+    "infinite": "more values are infinite",
 }
 _NOTABLE_SHIFT: Final = 0.02
 _NOTABLE_SCALE: Final = 0.02
@@ -66,13 +66,13 @@ def kind_of_change(feature: FeatureFinding) -> str:
     """Return the kind of change that is largest, in words."""
     if feature.constant:
         several = feature.constant_at[:1] in {"[", "("}
-        return f"{'all of it lies in' if several else 'all of it is'} {feature.constant_at}"
+        return f"{'all values lie in' if several else 'all values are'} {feature.constant_at}"
     if feature.kind == "joint":
         return "columns are correlated otherwise"
     if feature.channel == "outside":
         if feature.kind == "numeric":
-            return "more of it is out of the reference's range"
-        return "more of it was never seen in the reference"
+            return "more values are out of the reference's range"
+        return "more values were never seen in the reference"
     return _CHANNELS[feature.channel]
 
 

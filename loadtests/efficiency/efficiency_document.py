@@ -68,12 +68,12 @@ def curve_plot(report: EfficiencyReport, boundary: str) -> Plot:
     rates = np.array([p.inferences_per_second_per_watt for p in powers])
     top = float(rates.max()) or 1.0
     return Plot(
-        f"{boundary} by {report.sources[boundary]}: power, and efficiency in % of its best",
+        f"{boundary} by {report.sources[boundary]}: power and efficiency",
         Axis("load, % of the maximum", 0.0, 100.0),
-        Axis("W; %", 0.0),
+        Axis("% of the highest", 0.0),
         (
-            Series("power W", load, watts),
-            Series("QPS/W in % of best", load, 100 * rates / top),
+            Series("power", load, 100 * watts / watts.max()),
+            Series("QPS/W", load, 100 * rates / top),
         ),
     )
 

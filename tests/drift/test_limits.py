@@ -96,8 +96,8 @@ def test_days_of_the_week_that_a_reference_does_not_have_are_named(hours, absent
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (np.full(400, 0.0), "all of it is 0"),
-        (np.full(400, 1.0), "all of it is 1"),
+        (np.full(400, 0.0), "all values are 0"),
+        (np.full(400, 1.0), "all values are 1"),
     ],
 )
 def test_a_single_value_is_named(values, said):
@@ -116,7 +116,7 @@ def test_several_values_near_each_other_are_not_said_to_be_one():
     window = numbers(rng, 400)
     window[:, 1] = rng.uniform(low + 1e-4, high - 1e-4, 400)
     found = judge(profile, window_of(profile, {"x": window}))
-    assert f"all of it lies in [{low:.6g}, {high:.6g})" in text.render(found, "a", "b")
+    assert f"all values lie in [{low:.6g}, {high:.6g})" in text.render(found, "a", "b")
 
 
 def test_null_bounds_are_those_that_a_distance_can_reach():

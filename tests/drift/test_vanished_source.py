@@ -73,4 +73,4 @@ def test_a_single_look_at_months_without_the_source_says_so():
     found = judge(profile, window_of(profile, day(rng, 0.0, 9000)))
     assert found.changed[0].channel == "range"
     told = text.render(found, "before", "now")
-    assert "source: its values are shared out as in no stretch of the reference" in told
+    assert "source: its distribution is unlike every stretch of the reference" in told
