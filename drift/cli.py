@@ -191,7 +191,7 @@ def _fit(options: argparse.Namespace) -> int:
     for caveat in profile.caveats:
         print(f"false-alarm rate not guaranteed: {caveat}")
     for blind in profile.blind_spots:
-        print(f"not seen: {blind}")
+        print(f"not tested: {blind}")
     if not profile.ordered:
         print("    name the time with --time COLUMN, or use --ordered if they are")
     return EXIT_OK

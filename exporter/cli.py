@@ -16,7 +16,7 @@ from exporter.commands import (
     golden_options,
     serve_options,
 )
-from exporter.commands.command_help import PrintBashCompletion, PrintManPage
+from exporter.commands.command_help import PrintCompletion, PrintManPage
 from exporter.commands.common_options import add_config
 from exporter.errors import ConfigError, ListenError, TritonwatchError
 
@@ -69,9 +69,9 @@ def _parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--print-completion",
-        action=PrintBashCompletion,
-        choices=("bash",),
-        help="print shell completion: source <(tritonwatch --print-completion bash)",
+        action=PrintCompletion,
+        choices=("bash", "zsh", "tcsh", "fish"),
+        help='print shell completion: eval "$(tritonwatch --print-completion bash)"',
     )
     parser.add_argument(
         "--print-man-page", action=PrintManPage, nargs=0, help="print the manual page"

@@ -16,6 +16,7 @@ from grafana.panels import (
     rate,
     series,
 )
+from grafana.slo import BUDGET_LEFT, BUDGET_STEPS
 from grafana.tables import rows
 
 
@@ -81,11 +82,11 @@ def _now() -> list[Any]:
         ),
         number(
             "Lowest error budget left",
-            "Of all objectives; below 0 % the objective is missed, at -100 % twice as many bad"
-            " events were counted as it allows.",
+            "Of all objectives; at 0 % an objective is missed. The dashboard SLO and budget"
+            " shows how many times the budget was spent.",
             "percentunit",
-            Query("min(triton_slo_error_budget_remaining_ratio<s>)"),
-            steps=good_above(0, 0.25),
+            Query(f"min({BUDGET_LEFT})"),
+            steps=BUDGET_STEPS,
             no_value="no SLO",
         ),
     ]

@@ -38,7 +38,7 @@ SELECTORS: Final = {
     "m": f'{_SIDECARS}, model=~"$model"',
     "v": f'{_SIDECARS}, model=~"$model", version=~"$version"',
 }
-_MARK: Final = re.compile(r"(?<=[a-z0-9_:])<([smv])(,[^<>]*?)?>(?=[\s\[)*/+\-]|$)")
+_MARK: Final = re.compile(r"(?<=[a-z0-9_:])<([smv])(,[^<>]*?)?>(?=[\s\[),*/+\-]|$)")
 
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 HEIGHT: Final = 8

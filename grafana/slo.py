@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from grafana.frame import framed
 from grafana.panels import Query, Step, good_above, latest, quotient, rate, series
 from grafana.tables import rows
 
 _PAGE, _TICKET = 14.4, 1.0
+# An overspent budget is 0 %, not -9323 %; BUDGET_SPENT is then 94 times.
+BUDGET_LEFT: Final = "clamp_min(triton_slo_error_budget_remaining_ratio<s>, 0)"
+BUDGET_SPENT: Final = "1 - triton_slo_error_budget_remaining_ratio<s>"
+BUDGET_STEPS: Final = good_above(0.0005, 0.25)  # red where it reads 0 %
 
 
 def build() -> Any:
@@ -28,27 +32,23 @@ def _objectives() -> list[Any]:
     return [
         rows(
             "Objectives",
-            "The objective, and what is left of its error budget on the worst replica.",
+            "The objective, and its error budget on the worst replica: what is left, and"
+            " how many times it was spent (2: twice the bad events that it allows).",
             "percentunit",
             latest("min", "triton_slo_objective_ratio<s>", "slo", legend="objective"),
-            latest(
-                "min",
-                "triton_slo_error_budget_remaining_ratio<s>",
-                "slo",
-                legend="lowest budget left",
-            ),
-            steps=good_above(0, 0.25),
+            latest("min", BUDGET_LEFT, "slo", legend="lowest budget left"),
+            latest("max", BUDGET_SPENT, "slo", legend="times budget spent"),
+            steps=BUDGET_STEPS,
             colored=("lowest budget left",),
+            plain=("times budget spent",),
         ),
         series(
             "Error budget left",
-            "Of each sidecar over the objective's own window; below 0 the objective is missed."
-            " The axis ends at -100 %.",
+            "Of each sidecar over the objective's own window; at 0 % the objective is missed.",
             "percentunit",
-            Query("triton_slo_error_budget_remaining_ratio<s>", "{{instance}} {{slo}}"),
-            least=-1,
+            Query(BUDGET_LEFT, "{{instance}} {{slo}}"),
             most=1,
-            steps=good_above(0, 0.25),
+            steps=BUDGET_STEPS,
         ),
         series(
             "Share of bad events",

@@ -22,6 +22,7 @@ _YES_NO: Final = models.DynamicConfigValue(
         {"type": "value", "options": {"1": {"text": "yes"}, "0": {"text": "no"}}},
     ],
 )
+_PLAIN: Final = models.DynamicConfigValue(id_val="unit", value="short")
 
 
 def _instant(query: Query, number: int) -> Any:
@@ -69,14 +70,16 @@ def rows(  # noqa: PLR0913 - one argument a property of the panel, all by name
     span: int = 24,
     hidden: Sequence[str] = (),
     yes_no: Sequence[str] = (),
+    plain: Sequence[str] = (),
     steps: Sequence[Step] = (),
     colored: Sequence[str] | None = None,
     alerts: Sequence[str] = (),
 ) -> Any:
     """A table of the newest values; each query is a column, named by its legend.
 
-    `hidden` are columns that only add their labels, `yes_no` columns of 0 and 1, `colored` those with the colours of `steps`, which
-    all have by default.
+    `hidden` are columns that only add their labels, `yes_no` columns of 0 and 1, `plain`
+    those without the unit, `colored` those with the colours of `steps`, which all have by
+    default.
     """
     panel = framed_panel(table.Panel(), title, description, unit, span, alerts)
     panel = panel.no_value(hint(query.expr for query in columns))
@@ -92,6 +95,8 @@ def rows(  # noqa: PLR0913 - one argument a property of the panel, all by name
             panel = panel.override_by_name(name, [coloring])
     for name in yes_no:
         panel = panel.override_by_name(name, [_YES_NO])
+    for name in plain:
+        panel = panel.override_by_name(name, [_PLAIN])
     return panel.transformations(_side_by_side(columns, hidden))
 
 

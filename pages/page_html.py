@@ -122,7 +122,11 @@ def _table(table: Table) -> str:
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:
-    return any(map(_NUMBER.match, cells)) and max(map(len, cells)) <= _LONGEST_NUMBER
+    known = [cell for cell in cells if cell != "unknown"]
+    return bool(cells) and (
+        not known
+        or (any(map(_NUMBER.match, known)) and max(map(len, known)) <= _LONGEST_NUMBER)
+    )
 
 
 def _key(named: Iterable[tuple[str, str]]) -> str:

@@ -34,7 +34,7 @@ STYLE: Final = (
     f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
     """
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 72rem; padding: 1.5rem 1rem 4rem;
+body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1rem 4rem;
   background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
   overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; }
@@ -60,10 +60,12 @@ figure { margin: 1rem 0; }
 figcaption { font-weight: 600; font-size: .9rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
+th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; font-variant-numeric: tabular-nums; vertical-align: top; }
+th { white-space: normal; overflow-wrap: normal; vertical-align: bottom; }
 th.word, td.word { text-align: left; }
-td.word { white-space: normal; overflow-wrap: normal; min-width: 8rem; }
+td.word { white-space: normal; overflow-wrap: normal; min-width: 5rem; }
+td.word:first-child { min-width: 9rem; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .1rem 1rem;
   margin: .5rem 0; font-size: .85rem; }

@@ -73,7 +73,7 @@ def _blocks(
     for caveat in found.caveats:
         yield Verdict("note", f"False-alarm rate not guaranteed: {caveat}.")
     for blind in found.blind_spots:
-        yield Verdict("note", f"Not seen: {blind}.")
+        yield Verdict("note", f"Not tested: {blind}.")
     for violation in found.violations:
         yield Verdict("note", f"Schema: {violation}.")
     yield Section("Features, the strongest evidence first", [_ranking(found)])
@@ -83,7 +83,7 @@ def _blocks(
 
 def _ranking(found: Judgement) -> Table:
     heads = (
-        "feature", "changed", "log evidence", "PSI", "null <", "shift", "missing",
+        "feature", "changed", "log evidence", "PSI", "PSI bound", "shift", "missing",
         "out of range, unseen",
     )  # fmt: skip
     rows = []

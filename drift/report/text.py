@@ -36,7 +36,7 @@ def _lines(found: Judgement, reference: str, data: str) -> Iterator[str]:
     for caveat in found.caveats:
         yield f"false-alarm rate not guaranteed: {caveat}"
     for blind in found.blind_spots:
-        yield f"not seen: {blind}"
+        yield f"not tested: {blind}"
     for violation in found.violations:
         yield f"schema: {violation}"
     for feature in found.changed[:MOST_FEATURES]:
@@ -72,7 +72,7 @@ def _table(found: Judgement) -> Iterator[str]:
             text = (
                 "-"
                 if distance is None
-                else f"{distance.value:.3g} (null < {distance.null_bound:.3g})"
+                else f"{distance.value:.3g} (bound {distance.null_bound:.3g})"
             )
             cells += f"{text:>27}"
         yield f"{feature.name[:width]:<{width}}{feature.log_evidence:>13.1f}{cells}"

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BASH: Final = """# bash completion; zsh reads it after `autoload bashcompinit && bashcompinit`.
-_tritonwatch() {{
-  local command=tritonwatch words= word
-  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case "$command $word" in
-      {commands}) command="$command $word" ;;
-    esac
-  done
-  case "$command" in
-{words}
-  esac
-  case "$command ${{COMP_WORDS[COMP_CWORD-1]}}" in
-{choices}
-  esac
-  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
-}}
-complete -o default -F _tritonwatch tritonwatch
-"""
 
+class PrintCompletion(argparse.Action):
+    """Prints the completion of the whole parser for a shell and ends."""
 
-class PrintBashCompletion(argparse.Action):
-    """Prints the completion of the whole parser and ends."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+    def __call__(
+        self, parser: argparse.ArgumentParser, _given: Any, shell: Any, *_: Any
+    ) -> None:
         """Print it."""
-        parser.exit(message=None, status=_printed(bash_completion(parser)))
+        import shtab  # noqa: PLC0415 - only here
+
+        for _name, command in _parsers(parser):
+            for action in command._actions:  # noqa: SLF001 - argparse has no other list
+                if action.type is Path or "FILE" in str(action.metavar):
+                    action.complete = shtab.FILE  # type: ignore[attr-defined]
+        parser.exit(message=None, status=_printed(shtab.complete(parser, shell)))
 
 
 class PrintManPage(argparse.Action):
@@ -48,25 +37,6 @@ class PrintManPage(argparse.Action):
 def _printed(text: str) -> int:
     print(text, end="")  # noqa: T201 - what the option is for
     return 0
-
-
-def bash_completion(parser: argparse.ArgumentParser) -> str:
-    """Return a script that completes commands, options and choices, and else files."""
-    every = dict(_parsers(parser))
-    words, choices = [], []
-    for name, command in every.items():
-        options = [o for a in command._actions for o in a.option_strings]  # noqa: SLF001 - argparse has no other list
-        words.append(_case(name, [*_commands_below(command), *options]))
-        choices += [
-            _case(f"{name} {option}", [str(choice) for choice in action.choices])
-            for action in command._actions  # noqa: SLF001
-            if action.choices
-            for option in action.option_strings
-        ]
-    nested = "|".join(shlex.quote(name) for name in every if " " in name)
-    return _BASH.format(
-        commands=nested, words="\n".join(words), choices="\n".join(choices)
-    )
 
 
 def man_page(parser: argparse.ArgumentParser) -> str:
@@ -98,10 +68,6 @@ def _commands_below(
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             return dict(action.choices)
     return {}
-
-
-def _case(pattern: str, words: list[str]) -> str:
-    return f"    {shlex.quote(pattern)}) words={shlex.quote(' '.join(words))} ;;"
 
 
 def _roff(line: str) -> str:

@@ -60,20 +60,20 @@ def pair_document(report: PairReport) -> Document:
 
 
 def curve_plot(report: EfficiencyReport, boundary: str) -> Plot:
-    """Return the plot of watts and of inferences for each joule over the load."""
+    """Return the plot of power and of inferences for each joule, relative to their highest."""
     levels = sorted(report.levels, key=lambda level: level.load_ratio)
     powers = [_power(level, boundary) for level in levels]
     load = np.array([100 * level.load_ratio for level in levels])
     watts = np.array([power.watts for power in powers])
     rates = np.array([p.inferences_per_second_per_watt for p in powers])
-    top = float(rates.max()) or 1.0
+    full, top = float(watts.max()) or 1.0, float(rates.max()) or 1.0
     return Plot(
-        f"{boundary} by {report.sources[boundary]}: power, and efficiency in % of its best",
+        f"{boundary} by {report.sources[boundary]}: power and efficiency",
         Axis("load, % of the maximum", 0.0, 100.0),
-        Axis("W; %", 0.0),
+        Axis("% of the highest", 0.0),
         (
-            Series("power W", load, watts),
-            Series("QPS/W in % of best", load, 100 * rates / top),
+            Series("power", load, 100 * watts / full),
+            Series("QPS/W", load, 100 * rates / top),
         ),
     )
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 _MS: Final = 1e3
 _LEAST_SHARE: Final = 1e-5
+# Of a logarithmic axis, which has no 0.
+_SHARES: Final = (
+    (_LEAST_SHARE, "0"), (1e-4, "0.01"), (1e-3, "0.1"), (0.01, "1"), (0.1, "10"), (1.0, "100"),
+)  # fmt: skip
 
 
 def document(report: CapacityReport) -> Document:
@@ -108,13 +112,13 @@ def _plots(report: CapacityReport) -> Iterator[Plot]:
         series.append(Series(f"miss {term}", rates, shares, colour=place))
         series.append(Series("", rates, shares, "points", colour=place))
     allowed = (
-        Mark(f"{term} allows {share:.3g}", y=share)
+        Mark(f"{term} allows {100 * share:.3g} %", y=share)
         for term, share in _allowed(report).items()
     )
     yield Plot(
         "Share of requests that miss the objective",
         axis,
-        Axis("share (bottom: none)", log=True, low=_LEAST_SHARE, high=1.0),
+        Axis("percent", log=True, low=_LEAST_SHARE, high=1.0, ticks=_SHARES),
         tuple(series),
         (*at, *allowed),
     )

@@ -98,7 +98,7 @@ def _tiles(report: RunReport) -> dict[str, str]:
         "correct answers per second": units.number(report.throughput),
         "median latency": units.duration(report.latency.p50.value),
         "p99 latency": units.duration(report.latency.p99.value),
-        "missed": f"{units.percent(report.miss_ratio)} of {report.requests}",
+        "failed": f"{units.percent(report.miss_ratio)} of {report.requests}",
         **_stream_tiles(report),
     }
 
@@ -126,14 +126,17 @@ def _stream_tiles(report: RunReport) -> dict[str, str]:
 def _over_time(report: RunReport) -> Iterator[Plot]:
     slices, marks = report.slices, _phase_marks(report)
     times = np.array([s.start_seconds for s in slices])
+    width = report.duration_seconds / max(len(slices), 1)
+    typical = width * np.median([s.offered_per_second for s in slices] or [0.0])
+    # A quantile of fewer requests is the slowest of them.
+    supported = [n for n, q in (("p95", 0.95), ("p99", 0.99)) if typical * (1 - q) >= 1]
     yield Plot(
         "Latency from the intended send",
         _SECONDS,
         Axis("milliseconds", log=True),
         (
             Series("median", times, _column(slices, "p50")),
-            Series("p95", times, _column(slices, "p95")),
-            Series("p99", times, _column(slices, "p99")),
+            *(Series(name, times, _column(slices, name)) for name in supported),
             Series("slowest", times, _column(slices, "max"), "points"),
         ),
         (*marks, *_limits(report, "latency")),
@@ -152,7 +155,6 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
     )
     if any(s.missed for s in slices):
         missed = np.array([float(s.missed) for s in slices])
-        width = report.duration_seconds / len(slices)
         yield Plot(
             "Missed: errors, wrong answers, timeouts, rejected",
             _SECONDS,

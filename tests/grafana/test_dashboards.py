@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import get_args
 
@@ -190,6 +191,43 @@ class TestEveryPanel:
             )
             used = set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")))
             assert used <= kept, target["expr"]
+
+
+BUDGET = "triton_slo_error_budget_remaining_ratio"
+
+
+def test_an_overspent_budget_is_zero_left_in_red_and_a_number_of_times_spent(
+    require_commands, tmp_path
+) -> None:
+    """Of a budget that was spent 94.23 times the metric is -93.23."""
+    require_commands("promtool")
+    shown = {
+        (panel["title"], target["legendFormat"]): (panel, target["expr"])
+        for panel in (parameter.values[0] for parameter in PANELS)
+        for target in panel["targets"]
+        if BUDGET in target["expr"]
+    }
+    spent = ("Objectives", "times budget spent")
+    expected = {place: 94.23 if place == spent else 0 for place in shown}
+    assert len(expected) == 4
+    series = f'{BUDGET}{{job="j", instance="i", slo="s"}}'
+    asked = [
+        {
+            "expr": f"sum({promql.filled_in(shown[place][1])})",
+            "exp_samples": [{"labels": "{}", "value": value}],
+        }
+        for place, value in expected.items()
+    ]
+    test = {"input_series": [{"series": series, "values": "-93.23"}]}
+    file = tmp_path / "test.yaml"
+    file.write_text(json.dumps({"tests": [test | {"promql_expr_test": asked}]}))
+    run = ["promtool", "test", "rules", file]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for panel, _ in shown.values():
+        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        reached = [s["color"] for s in steps if s["value"] is None or s["value"] <= 0]
+        assert reached[-1] == "red", panel["title"]
 
 
 END = re.compile(r'bound="(low|lower|high|upper)"')

@@ -107,3 +107,10 @@ def test_a_report_of_an_earlier_version_is_read_without_what_is_gone(tmp_path) -
     file = tmp_path / "old.json"
     file.write_text(json.dumps(old), "utf-8")
     assert read(file) == found
+
+
+def test_the_axis_of_misses_is_in_percent_and_begins_with_zero() -> None:
+    page = page_html.render(document(report()))
+    for label in (">0</text>", ">0.01</text>", ">1</text>", "allows 1 %"):
+        assert label in page
+    assert "1e-05" not in page

@@ -21,7 +21,7 @@ from loadtests.report.comparison_report import compared, sentence
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text
-from pages.blocks import Document, Figure
+from pages.blocks import Document, Figure, Table
 from pages.plots import Axis, Mark, Plot, Series
 
 ROOT = Path(__file__).parents[2]
@@ -156,6 +156,35 @@ def test_a_run_without_an_answer_has_a_report() -> None:
     assert report.latency.p50.value is None
     assert report.throughput == 0
     whole(page_html.render(run_document.document(report)))
+
+
+def test_quantiles_are_drawn_over_time_only_where_enough_requests_support_them() -> (
+    None
+):
+    report, drawn = report_of(made()), []
+    for a_second in (800, 200, 40):
+        slices = [
+            s.model_copy(update={"offered_per_second": a_second}) for s in report.slices
+        ]
+        page = run_document.document(
+            report.model_copy(update={"slices": tuple(slices)})
+        )
+        [plot] = re.findall(
+            r"Latency from the intended send: (.*?);", page_html.render(page)
+        )
+        drawn.append(plot)
+    assert drawn == [
+        "median, p95, p99, slowest",
+        "median, p95, slowest",
+        "median, slowest",
+    ]
+
+
+def test_a_column_of_unknown_numbers_is_aligned_like_numbers() -> None:
+    table = Table(("latency", "p99", "note"), [("send", "unknown", "none")])
+    page = page_html.render(Document("x", [table]))
+    assert "<th>p99</th>" in page
+    assert '<th class="word">note</th>' in page
 
 
 def test_a_plot_leaves_gaps_and_keeps_within_its_frame() -> None:

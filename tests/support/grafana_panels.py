@@ -67,9 +67,11 @@ def _answer(
     query = target["expr"]
     repeated = panel.get("repeat")
     if repeated:
-        # Grafana draws one panel a value; the first will do.
-        [value, *_] = server.get(f"label/{repeated}/values")
-        query = query.replace(f"${repeated}", value)
+        # Grafana draws one panel a value, at first none; the first will do.
+        values = server.get(f"label/{repeated}/values")
+        if not values:
+            return {"resultType": "vector", "result": []}
+        query = query.replace(f"${repeated}", values[0])
     query = promql.filled_in(query)
     if target.get("instant"):
         return server.get("query", query=query, time=str(span.end))

@@ -149,7 +149,7 @@ function drawLatency(found) {
     [`latency of ${source}`, (e) => seconds(e.value), "number"],
     ["95 % interval", (e) => {
       const { lower, upper } = boundsOf(found, model, e.quantile);
-      return lower == null ? "" : `${seconds(lower)} – ${seconds(upper)}`;
+      return lower == null ? UNKNOWN : `${seconds(lower)} – ${seconds(upper)}`;
     }, "number"],
   ]));
   phases(found, model);
@@ -238,7 +238,7 @@ function tiles(found, traffic) {
     tile(label, worst ? seconds(worst.value) : UNKNOWN),
   ];
   if (least) {
-    shown.push(tile(`error budget left of ${least.slo}, the lowest`, least.value < 0 ? "none" : percent(least.value),
+    shown.push(tile(`error budget left of ${least.slo}, the lowest${least.value < 0 ? `; spent ${quantity(1 - least.value)} times` : ""}`, percent(Math.max(0, least.value)),
       least.value <= 0 ? "bad" : least.value < 0.25 ? "warn" : "good"));
   }
   if (watts.length) shown.push(tile(`power (${names(watts, "source").join(", ")})`, quantity(sum(watts), "W")));
@@ -267,7 +267,7 @@ function truth(found) {
   replace("truth", table("Readiness and probes by model", found.models, [
     ["model", (m) => m.model], ["version", (m) => m.version],
     ["ready", (m) => answer(m, m.ready)], ["serving", (m) => answer(m, m.serving)],
-    ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["", detail, "detail"],
+    ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["detail", detail, "detail"],
   ]));
 }
 
@@ -293,13 +293,13 @@ function draw(found) {
   replace("events", (found.events || []).length ? table("Recent events", found.events, [
     ["when", (e) => clock(e.at), "when"],
     ["what", (e) => make("span", { class: e.level === "info" ? "" : e.level === "warning" ? "warn" : "bad" }, e.event)],
-    ["", (e) => e.detail, "detail"],
+    ["detail", (e) => e.detail, "detail"],
   ]) : make("p", { class: "quiet" }, "None since this sidecar started."));
   const failed = found.collectors.filter((c) => c.success === false);
   const summary = failed.length ? `${names(failed, "collector").join(", ")} failed` : `${found.collectors.length} collectors and probes, none failing`;
   fold("collectors", summary, failed.length > 0, table("Collectors and probes", found.collectors, [
     ["collector", (c) => c.collector], ["last run", (c) => word(c.success, "ok", "failed")],
-    ["took", (c) => seconds(c.duration_seconds), "number"], ["", (c) => c.failure || ""],
+    ["took", (c) => seconds(c.duration_seconds), "number"], ["failure", (c) => c.failure || ""],
   ]));
   noteMarks(found, time);
   last = found;

@@ -62,9 +62,6 @@ function slos(found) {
     ]));
 }
 
-// Below nothing a share says little: -2040 % is a budget spent 21 times.
-function budgetLeft(value) { return value < 0 ? `spent ${quantity(1 - value)} times` : percent(value); }
-
 const driftHistory = new Map();
 const DRIFT_COLUMNS = 40, DRIFT_ROWS = 30, DRIFT_STEP_SECONDS = 10;
 
@@ -150,6 +147,13 @@ function headlineScores(scores) {
     HEADLINE_SCORES.map((name) => all.find((s) => s.metric === name)).find(Boolean) || all[0]);
 }
 
+// By the condition of the estimate that does not hold.
+const DOUBTS = {
+  calibrated: "fewer than 50 golden samples", enough_outputs: "fewer than 50 answers",
+  within_calibration: "confidences below all golden ones", drift_watched: "drift of its inputs is not watched",
+  drift_guaranteed: "its drift reference guarantees nothing", no_drift: "its inputs drifted",
+  golden_agrees: "golden data contradict it",
+};
 const ESTIMATED = "Accuracy estimated without labels (not measured; does not detect concept drift)";
 
 // Bounds of a 95 % interval; `same` are the labels that find them.
@@ -163,7 +167,8 @@ function estimates(found) {
   const known = (e) => (found.series.triton_estimated_accuracy_valid || []).filter((v) => key(v) === key(e));
   const doubts = (e) => {
     const failing = known(e).filter((v) => !v.value).map((v) => v.condition);
-    return failing.length ? make("span", { class: "bad" }, `do not rely on it: not ${failing.join(", ")}`) : "none found; only labels can show it";
+    return failing.length ? make("span", { class: "bad" }, `do not rely on it: ${failing.map((name) => DOUBTS[name] || name).join(", ")}`)
+      : "none found; only labels can show it";
   };
   return captioned(ESTIMATED, found.series.triton_estimated_accuracy_ratio || [], [
     ["model", (e) => e.model], ["version", (e) => e.version], ["estimate", (e) => quantity(e.value), "number"],

@@ -52,13 +52,17 @@ function word(value, yes, no) {
   return make("span", { class: value ? "good" : "bad" }, value ? yes : no);
 }
 
-// columns: [title, row => cell, "number"?]
+// What is left of an error budget: 0 % of one that was overspent, and how many times it was spent.
+function budgetLeft(value) { return value < 0 ? `0 %, spent ${quantity(1 - value)} times` : percent(value); }
+
+// columns: [title, row => cell, "number"?]. The roles stay where a phone shows each row as a block.
 function table(caption, rows, columns) {
-  const head = columns.map(([title, , kind]) => make("th", { scope: "col", class: kind || "" }, title));
-  const body = rows.map((row) => make("tr", {}, ...columns.map(([, cell, kind]) =>
-    make("td", { class: kind || "" }, cell(row) ?? ""))));
+  const head = columns.map(([title, , kind]) => make("th", { scope: "col", role: "columnheader", class: kind || "" }, title));
+  const body = rows.map((row) => make("tr", { role: "row" }, ...columns.map(([title, cell, kind]) =>
+    make("td", { role: "cell", class: kind || "", "data-head": title }, cell(row) ?? ""))));
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
+    make("table", { role: "table" }, make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...head)),
+      make("tbody", { role: "rowgroup" }, ...body)));
 }
 
 // A table with its caption above it.

@@ -285,8 +285,9 @@ def _lied(draft: Findings) -> bool:
 def _unmet(fault: FaultFindings) -> Iterator[str]:
     name, recovery = " and ".join(fault.span.kinds), fault.recovery
     if recovery is not None and recovery.state not in {"recovered", "unaffected"}:
-        state = recovery.state.replace("_", " ")
-        yield f"{name}: recovery {state}: {recovery.reason}"
+        unknown = recovery.state == "unknown"
+        state = "recovery unknown" if unknown else "did not recover"
+        yield f"{name}: {state}: {recovery.reason}"
     if recovery is not None and recovery.relapses:
         yield f"{name}: bad again {recovery.relapses} times after it had been good"
     for one in fault.signals:

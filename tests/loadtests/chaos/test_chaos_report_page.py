@@ -77,7 +77,12 @@ def test_a_page_fits_a_phone_loads_nothing_and_bars_nobody(
     page.goto(file.as_uri())
     width = page.evaluate("document.documentElement.scrollWidth")
     found_wrong = Axe().run(page)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    cut_off = page.evaluate(
+        "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth)"
+    )
     context.close()
+    assert max(cut_off) <= 0, "columns of a table are cut off on a desktop"
     assert asked == [file.as_uri()]
     assert width <= PHONE_WIDTH
     assert found_wrong.violations_count == 0, found_wrong.generate_report()

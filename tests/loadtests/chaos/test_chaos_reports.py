@@ -106,7 +106,7 @@ def test_the_command_tells_what_was_found_by_its_exit_status(
     assert command(held) == 0
     assert "recovered" in capsys.readouterr().out
     assert command(never) == 1
-    assert "not recovered" in capsys.readouterr().out
+    assert "did not recover" in capsys.readouterr().out
     assert command(held, never) == 1
     assert "1 of 2 held" in capsys.readouterr().out
     with pytest.raises(PlanError, match="found no journal"):

@@ -38,7 +38,7 @@ SHIPPED = {
 # Those that wait for an alert take minutes.
 LONG = {name for name in SHIPPED if name.endswith("-paged")}
 WEAK = {
-    "server-killed-nobody-restarts": "recovery not recovered",
+    "server-killed-nobody-restarts": "did not recover",
 }
 """What a deployment like the embedded one cannot hold, and in which words it is told."""
 LIES = {"model-answers-nan", "model-lies"}
