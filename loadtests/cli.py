@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from loadtests.command_options import add_announcers, add_command, add_target
 
 if TYPE_CHECKING:
-    from exporter.cli import Subparsers
+    from exporter.commands.common_options import Subparsers
 
 REPORTS: Final = ("run", "capacity", "comparison", "efficiency", "pair")
 """Kinds of reports whose schema is published."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exporter.cli import Subparsers
+    from exporter.commands.common_options import Subparsers
 
 
 def add_command(

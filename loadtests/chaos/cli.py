@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from loadtests.command_options import add_announcers, add_command
 
 if TYPE_CHECKING:
-    from exporter.cli import Subparsers
+    from exporter.commands.common_options import Subparsers
 
 _RUN: Final = """\
 Run experiments: shipped ones by name, others by file.
