@@ -29,7 +29,7 @@ from exporter.runtime import lifetimes
 from exporter.runtime.health import CollectorRunner
 from exporter.runtime.model_mentions import MentionLog
 from exporter.runtime.probing import ProbeRunner
-from exporter.runtime.transitions import Transitions
+from exporter.runtime.transitions import StateLog
 from exporter.samples import Sample
 from exporter.status.status_board import StatusBoard
 from exporter.system import memory_budget
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.access.probe_base import ProbeSettings
     from exporter.config.configuration import Config
-    from exporter.output.push import OtlpSettings
+    from exporter.output.otlp_settings import OtlpSettings
     from exporter.samples import AnySample
     from exporter.settings import Settings
     from exporter.status.status_board import Judgement
@@ -57,7 +57,7 @@ Runner = CollectorRunner | ProbeRunner | OtlpRunner
 # A name no collector or probe can have.
 _OTLP: Final = "otlp:push"
 _OLD_SERVER: Final = "server:old"
-_TELL_SECONDS: Final = 2.0
+_WATCH_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Sidecar:
         self._lives = SeriesLives(self._started_at)
         self.status = StatusBoard(wall_clock)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.admission = Admission(memory_budget.budget(config.listen.memory_bytes))
         self.tap = Tap(
             self._tap_routes, self.admission.tap, hosts=lambda: self.config.listen.hosts
@@ -106,13 +106,13 @@ class Sidecar:
         """
         self._apply(self.config, keep=False)
         self._follow_taps()
-        self._telling = asyncio.create_task(self._tell(), name="transitions")
+        self._watching = asyncio.create_task(self._watch(), name="transitions")
 
     async def stop(self) -> None:
         """End all of it; nothing runs afterwards."""
         await asyncio.gather(self.tap.stop(), self.grpc_tap.stop())
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         for running in self._running.values():
             running.task.cancel()
         tasks = [running.task for running in self._running.values()]
@@ -120,7 +120,7 @@ class Sidecar:
         # Whatever one of them raises, the others are to end as well.
         await asyncio.gather(*tasks, return_exceptions=True)
         self._running.clear()
-        self._disconnect(self.access)
+        self.access.close()
 
     def reload(self, config: Config) -> None:
         """Switch to another configuration; unchanged components keep running.
@@ -237,16 +237,17 @@ class Sidecar:
         yield Sample(catalogue.RELOAD_SUCCESS, self._reload_successful)
         yield Sample(catalogue.RELOAD_TIMESTAMP, self._configured_at)
 
-    async def _tell(self) -> None:
-        transitions, mentions = Transitions(), MentionLog()
+    async def _watch(self) -> None:
+        """Log changes of state, take up renewed files and record the history."""
+        transitions, mentions = StateLog(), MentionLog()
         while True:
-            await asyncio.sleep(_TELL_SECONDS)
+            await asyncio.sleep(_WATCH_SECONDS)
             self._tls_files.watch()
             await asyncio.to_thread(self.admission.memory.tidy)
             if self.ready:
                 inventory = self.access.board.current
-                transitions.look(inventory, self.serving())
-                mentions.look(self.config.model_mentions(), inventory)
+                transitions.log_changes(inventory, self.serving())
+                mentions.log_changes(self.config.model_mentions(), inventory)
             if self.ready and self.status.is_due():
                 await asyncio.to_thread(self._record)
 
@@ -276,11 +277,6 @@ class Sidecar:
         return connect.RenewedFiles(
             config.target, access.server, access.http, access.metrics
         )
-
-    def _disconnect(self, access: Access) -> None:
-        for client in (access.server, access.http, access.metrics):
-            if client is not None:
-                client.close()
 
     def _apply(self, config: Config, *, keep: bool) -> None:
         collectors = configured_collectors(config)
@@ -353,7 +349,7 @@ class Sidecar:
         """Close the clients after the tasks that restore settings through them have ended."""
         if tasks:
             await asyncio.wait(tasks)
-        self._disconnect(access)
+        access.close()
 
     def _otlp_runner(self, config: Config, settings: OtlpSettings) -> Runner:
         return OtlpRunner(

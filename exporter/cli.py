@@ -17,14 +17,15 @@ from exporter.commands import (
     serve_options,
 )
 from exporter.commands.command_help import PrintCompletion, PrintManPage
-from exporter.commands.common_options import add_config
+from exporter.commands.common_options import add_config, progress_of
 from exporter.errors import ConfigError, ListenError, TritonwatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from exporter.commands.common_options import Subparsers
+
     Command = Callable[[argparse.Namespace], int]
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 EXIT_OK: Final = 0
 EXIT_FINDING: Final = 1
@@ -358,9 +359,7 @@ def _add_audit(commands: Subparsers) -> None:
         if options.output is not None:
             audit_command.check_writable(options.output)
         found = audit_command.audit(
-            options.config,
-            options.duration,
-            lambda line: print(f"audit: {line}", file=sys.stderr, flush=True),
+            options.config, options.duration, progress_of("audit")
         )
         content = audit_command.rendered(found, options.form)
         if options.output is None:

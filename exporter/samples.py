@@ -112,3 +112,8 @@ class BucketSample:
 
 
 AnySample = Sample | HistogramSample | BucketSample
+
+
+def labels_of(sample: AnySample) -> dict[str, str]:
+    """Return the labels of a sample by name."""
+    return dict(zip(sample.spec.labels, sample.labels, strict=True))

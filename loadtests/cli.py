@@ -19,7 +19,7 @@ from loadtests.command_options import (
 )
 
 if TYPE_CHECKING:
-    from exporter.cli import Subparsers
+    from exporter.commands.common_options import Subparsers
 
 REPORTS: Final = ("run", "capacity", "comparison", "efficiency", "pair")
 """Kinds of reports whose schema is published."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from exporter.cli import Subparsers
+    from exporter.commands.common_options import Subparsers
 
     Option = tuple[str, Callable[[str], Any], str, str]
 

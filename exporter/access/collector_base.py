@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -16,14 +16,15 @@ from exporter.access.own_traffic import OwnTraffic
 from exporter.access.readiness import ReadinessHold
 from exporter.access.span_buffer import SpanBuffer
 from exporter.access.work_board import WorkBoard
+from exporter.errors import UnsupportedError
 from exporter.settings import ModelFilter, Settings
+from exporter.triton.grpc import GrpcClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from exporter.openai.openai_client import OpenAiClient
     from exporter.samples import AnySample
-    from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
 
     Server = GrpcClient | OpenAiClient
@@ -56,8 +57,20 @@ class Access:
 
     @property
     def grpc(self) -> GrpcClient:
-        """The same client, for features that the configuration refuses without Triton."""
-        return cast("GrpcClient", self.server)
+        """The same client, for features that the configuration refuses without Triton.
+
+        Raises:
+            UnsupportedError: the server is not Triton.
+        """
+        if not isinstance(self.server, GrpcClient):
+            raise UnsupportedError(f"{self.server.address} is not Triton")
+        return self.server
+
+    def close(self) -> None:
+        """Close the connections of all clients."""
+        for client in (self.server, self.http, self.metrics):
+            if client is not None:
+                client.close()
 
     @classmethod
     def detached(
@@ -109,6 +122,8 @@ class Documented(Protocol):
 class CollectorSettings(Settings):
     """Settings that every collector has."""
 
+    needs_triton: ClassVar[bool] = True
+    """False if it has data of an OpenAI-compatible server too."""
     interval_seconds: float = Field(default=5.0, gt=0.05, le=3600)
     """Time between the starts of two runs."""
     deadline_seconds: float = Field(default=4.0, gt=0, le=3600)

@@ -7,10 +7,10 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from exporter.commands.common_options import add_config
+from exporter.commands.common_options import add_config, progress_of
 
 if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    from exporter.commands.common_options import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
             options.model,
             options.repeat,
             victims,
-            lambda line: print(f"coldstart: {line}", file=sys.stderr, flush=True),
+            progress_of("coldstart"),
         )
     report = Report(
         options.model, info.version, found, {v.model: v.latencies for v in victims}

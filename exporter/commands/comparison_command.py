@@ -6,9 +6,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from exporter.app import Sidecar
 from exporter.commands.compare_report import Report
 from exporter.config import configuration, connect, logs
+from exporter.config.config_problems import plain_problems
 from exporter.errors import ConfigError, GoldenDataError
 from exporter.features.comparison.comparison_collector import (
     Comparison,
@@ -84,8 +87,8 @@ def settings_of(
                 "budget": budget,
             }
         )
-    except ValueError as error:
-        raise ConfigError("compare", _problems(error)) from None
+    except ValidationError as error:
+        raise ConfigError("compare", plain_problems(error)) from None
 
 
 def _labelled(data: Path) -> bool:
@@ -204,15 +207,3 @@ def _config(
             "comparisons": (settings,),
         }
     )
-
-
-def _problems(error: ValueError) -> list[str]:
-    found = getattr(error, "errors", None)
-    if found is None:
-        return [str(error)]
-    return [
-        ".".join(str(part) for part in problem["loc"])
-        + (": " if problem["loc"] else "")
-        + str(problem["msg"]).removeprefix("Value error, ")
-        for problem in found()
-    ]

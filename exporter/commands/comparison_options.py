@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from exporter.commands.common_options import add_config
+from exporter.commands.common_options import add_config, progress_of
 
 if TYPE_CHECKING:
+    from exporter.commands.common_options import Subparsers
     from exporter.features.comparison.comparison_settings import ComparisonSettings
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 _DESCRIPTION: Final = (
     "Send the same inputs to a champion and a challenger, in random order, until it is "
@@ -145,7 +144,7 @@ def _run(options: argparse.Namespace) -> int:
         options.config,
         settings,
         options.duration,
-        lambda line: print(f"compare: {line}", file=sys.stderr, flush=True),
+        progress_of("compare"),
     )
     sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
     return compare_report.EXIT_CODES[report.outcome] if options.gate else 0

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from exporter.access.collector_base import Access
 from exporter.access.inventory import latest_of
 from exporter.config import connect
+from exporter.config.config_problems import plain_problems
 from exporter.config.configuration import load
 from exporter.errors import ConfigError, GoldenDataError, InvalidRequestError
 from exporter.features.golden import golden_data as data
@@ -227,5 +228,4 @@ def settings_of(file: Path, **more: object) -> GoldenData:
     try:
         return GoldenData.model_validate({"file": file, **more})
     except ValidationError as error:
-        told = [item["msg"].removeprefix("Value error, ") for item in error.errors()]
-        raise ConfigError("the arguments", told) from None
+        raise ConfigError("the arguments", plain_problems(error)) from None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.commands.common_options import add_config
+from exporter.commands.common_options import add_config, progress_of
 
 if TYPE_CHECKING:
     import argparse
 
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    from exporter.commands.common_options import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -63,15 +62,12 @@ def _run_golden(options: argparse.Namespace) -> int:
     wanted = golden_command.Wanted(
         options.config, options.grpc, options.model, options.version, data
     )
-
-    def tell(line: str) -> None:
-        print(f"golden: {line}", file=sys.stderr, flush=True)
-
+    progress = progress_of("golden")
     recorded = hasattr(options, "output")
     if recorded:
-        asked = golden_command.record(wanted, options.output, tell)
+        asked = golden_command.record(wanted, options.output, progress)
     else:
-        asked = golden_command.ask(wanted, tell)
+        asked = golden_command.ask(wanted, progress)
     for metric, value in asked.scores.items():
         print(f"{metric} {value:.6g}")
     print(f"sha256 {asked.golden.sha256}  {asked.golden.rows} rows  {options.data}")

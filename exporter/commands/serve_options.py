@@ -13,7 +13,7 @@ from exporter.network.addresses import without_brackets
 from exporter.system import memory, standard_error
 
 if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    from exporter.commands.common_options import Subparsers
 
 _MOST_PORT: Final = 65_535
 

@@ -83,6 +83,15 @@ def problems(
     return found
 
 
+def plain_problems(error: ValidationError) -> list[str]:
+    """Return a sentence for each error of values that do not come from a file."""
+    return [
+        (f"{dotted(item['loc'])}: " if item["loc"] else "")
+        + item["msg"].removeprefix("Value error, ")
+        for item in error.errors()
+    ]
+
+
 @functools.cache
 def _schema_of(model: type[BaseModel]) -> _Schema:
     return _Schema(model)

@@ -21,7 +21,7 @@ from exporter.features.statistics.backend_page_collector import BackendPageSetti
 from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.network.addresses import is_address, without_brackets
-from exporter.output.push import OtlpSettings
+from exporter.output.otlp_settings import OtlpSettings
 from exporter.settings import Headers, ModelFilter, ModelMention, Settings, below
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.triton.tls_files import TlsFiles
@@ -181,8 +181,8 @@ class Config(Settings):
     listen: ListenSettings = Field(default=ListenSettings())
     """Address at which this process serves its pages."""
     collectors: tuple[AnyCollector, ...] = Field(default=())
-    """Collectors with settings of their own. Collectors that are not listed run with
-    their defaults."""
+    """Collectors to run, with their settings. `process`, `server` and `statistics` (with
+    `target.kind: openai` `backend_page`) run also if not listed."""
     probes: tuple[AnyProbe, ...] = Field(default=(SyntheticSettings(),), max_length=32)
     """Probes: requests sent to the models. The default synthetic probe also runs unless
     a synthetic probe is listed. An empty list, or one with `enabled: false`, turns it

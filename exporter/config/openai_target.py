@@ -107,8 +107,6 @@ def patient(probe: AnyProbe) -> AnyProbe:
     return probe.model_copy(update=unset)
 
 
-_COLLECTORS: Final = frozenset({"backend_page", "process", "runs", "server", "spc"})
-"""Collectors that an OpenAI-compatible server has something for."""
 NO_PAGE: Final = (
     "found a collector of kind backend_page, which needs target.kind openai; of Triton's "
     "page the collector statistics has the same"
@@ -118,7 +116,7 @@ NO_PAGE: Final = (
 def refused(config: Config) -> Iterator[str]:
     """Yield a sentence for each setting that needs Triton."""
     for collector in config.collectors:
-        if collector.kind not in _COLLECTORS:
+        if collector.needs_triton:
             yield _needs_triton(f"a collector of kind {collector.kind}")
     for probe in config.probes:
         if probe.kind == "synthetic" and "http" not in probe.protocols:

@@ -24,7 +24,13 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from exporter.histograms.buckets import SCHEMA
-from exporter.samples import BASE_UNITS, BucketSample, HistogramSample, Sample
+from exporter.samples import (
+    BASE_UNITS,
+    BucketSample,
+    HistogramSample,
+    Sample,
+    labels_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +39,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
     from exporter.access.span_buffer import Span
-    from exporter.output.push import OtlpSettings
-    from exporter.samples import AnySample, MetricSpec
+    from exporter.output.otlp_settings import OtlpSettings
+    from exporter.samples import AnySample
 
 _SCOPE: Final = InstrumentationScope("tritonwatch", version("tritonwatch"))
 # The encoder leaves None out of the message, though the data class does not say so.
@@ -128,7 +134,7 @@ def _metric(group: Sequence[AnySample], start_ns: int, now_ns: int) -> sdk.Metri
     else:
         points = [
             sdk.NumberDataPoint(
-                _attributes(spec, sample),
+                labels_of(sample),
                 _start_ns(sample, start_ns),
                 now_ns,
                 _number(sample.value),
@@ -168,7 +174,7 @@ def _exponential_point(
     histogram = sample.histogram
     buckets = histogram.buckets()
     return sdk.ExponentialHistogramDataPoint(
-        attributes=_attributes(sample.spec, sample),
+        attributes=labels_of(sample),
         start_time_unix_nano=_start_ns(sample, start_ns),
         time_unix_nano=now_ns,
         count=histogram.count,
@@ -188,7 +194,7 @@ def _classic_point(
 ) -> sdk.HistogramDataPoint:
     edges = [min(n, _LARGEST_COUNT) for n in (0, *sample.counts, sample.count)]
     return sdk.HistogramDataPoint(
-        attributes=_attributes(sample.spec, sample),
+        attributes=labels_of(sample),
         start_time_unix_nano=_start_ns(sample, start_ns),
         time_unix_nano=now_ns,
         count=int(edges[-1]),
@@ -209,10 +215,6 @@ def _number(value: float) -> float:
     # What is whole goes as a signed integer of 64 bits, and one that is larger would
     # cost the whole push.
     return value if abs(value) <= _LARGEST_INTEGER else float(value)
-
-
-def _attributes(spec: MetricSpec, sample: AnySample) -> dict[str, str]:
-    return dict(zip(spec.labels, sample.labels, strict=True))
 
 
 def _conventional(metrics: Sequence[sdk.Metric]) -> Iterator[sdk.Metric]:

@@ -9,65 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
-from pydantic import Field, field_validator
 
 from exporter import catalogue
+from exporter.output.otlp_settings import address_of
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
-from exporter.settings import Headers, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from exporter.access.span_buffer import SpanBuffer
+    from exporter.output.otlp_settings import OtlpSettings
     from exporter.samples import AnySample
 
 log = structlog.get_logger()
 
 _OUTCOMES: Final = ("ok", "failed")
-
-
-class OtlpSettings(Settings):
-    """OTLP collector to which all samples are also pushed."""
-
-    endpoint: str = Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=2000)
-    """The collector's base address, like http://localhost:4318 (HTTP) or
-    http://localhost:4317 (gRPC)."""
-    protocol: Literal["http", "grpc"] = Field(default="http")
-    """OTLP over HTTP (protobuf, gzip) or over gRPC."""
-    interval_seconds: float = Field(default=15.0, ge=0.1, le=3600)
-    """Time between two pushes."""
-    timeout_seconds: float = Field(default=5.0, gt=0, le=600)
-    """Timeout of a push, including retries."""
-    headers: Headers = Field(default={}, max_length=100)
-    """HTTP headers or gRPC metadata sent with every push."""
-    resource: dict[str, str] = Field(default={}, max_length=100)
-    """Resource attributes, added to service.name and the other defaults or replacing
-    them."""
-    traces: bool = Field(default=False)
-    """Push a span for every probe, and send its context to Triton as traceparent, so
-    that Triton's own trace becomes part of the same trace."""
-
-    @field_validator("endpoint")
-    @classmethod
-    def _is_url(cls, value: str) -> str:
-        if not _address(value):
-            raise ValueError('want a URL, like "http://localhost:4318"')
-        return value
-
-
-def _address(url: str) -> str:
-    """Return host and port, the only parts of a URL to log. Empty where it has none."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port is not None else ""
-    except ValueError:
-        return ""
-    return f"{parts.hostname}{port}" if parts.hostname else ""
 
 
 class OtlpRunner:
@@ -146,7 +106,7 @@ class OtlpRunner:
             log.warning(
                 "otlp_push_failed",
                 kind=kind,
-                collector=_address(self.settings.endpoint),
+                collector=address_of(self.settings.endpoint),
             )
         self._outcomes[kind, outcome] += 1
         self._in_a_row[kind] = 0 if ok else self._in_a_row[kind] + 1

@@ -90,7 +90,9 @@ class MentionLog:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Misfit] = {}
 
-    def look(self, mentions: Iterable[ModelMention], inventory: Inventory) -> None:
+    def log_changes(
+        self, mentions: Iterable[ModelMention], inventory: Inventory
+    ) -> None:
         """Log the changes since the last call."""
         if not inventory.up or not inventory.index:
             return

@@ -16,15 +16,17 @@ log = structlog.get_logger()
 _NAMED: Final = 5
 
 
-class Transitions:
-    """Compares each state with the one before; logs at most one line a subject."""
+class StateLog:
+    """Logs each change of state once; many models share a line."""
 
     def __init__(self) -> None:
         self._up: bool | None = None
         self._ready: bool | None = None
         self._serving: dict[ModelKey, bool] = {}
 
-    def look(self, inventory: Inventory, serving: Mapping[ModelKey, bool]) -> None:
+    def log_changes(
+        self, inventory: Inventory, serving: Mapping[ModelKey, bool]
+    ) -> None:
         """Log the changes since the last call."""
         if self._up is not None and inventory.up != self._up:
             (log.info if inventory.up else log.error)(

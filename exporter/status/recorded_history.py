@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from exporter import catalogue
-from exporter.samples import Sample
+from exporter.samples import Sample, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -154,7 +154,7 @@ def _latencies(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
     production: dict[ModelKey, dict[str, float]] = {}
     probes: dict[str, dict[ModelKey, dict[str, float]]] = {"grpc": {}, "http": {}}
     for sample in shown:
-        labels = dict(zip(sample.spec.labels, sample.labels, strict=True))
+        labels = labels_of(sample)
         name = _QUANTILES.get(labels.get("quantile", ""))
         if name is None:
             continue
@@ -180,7 +180,7 @@ def _scores(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
     for sample in shown:
         if sample.spec not in suffixes:
             continue
-        labels = dict(zip(sample.spec.labels, sample.labels, strict=True))
+        labels = labels_of(sample)
         key, dataset = (labels["model"], labels["version"]), labels["dataset"]
         name = f"{dataset} {labels['metric']}{suffixes[sample.spec].format(**labels)}"
         metrics = lines.setdefault(key, {}).setdefault(dataset, {})

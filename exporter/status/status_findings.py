@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from exporter import catalogue
 from exporter.runtime.model_mentions import misfits
-from exporter.samples import MetricSpec, Sample
+from exporter.samples import MetricSpec, Sample, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -255,8 +255,3 @@ def _comparisons(found: Found) -> Iterator[Finding]:
             model, _, version = labels["challenger"].partition(":")
             finding = replace(finding, state="SLOW", model=model, version=version)
         yield finding
-
-
-def labels_of(sample: Sample) -> dict[str, str]:
-    """The labels of a sample by name."""
-    return dict(zip(sample.spec.labels, sample.labels, strict=True))

@@ -233,9 +233,7 @@ def _look(
             complete and inventory.up and bool(judged) and not unjudged and all_well
         )
     finally:
-        access.server.close()
-        if access.http is not None:
-            access.http.close()
+        access.close()
     result.samples += [
         Sample(catalogue.BLACKBOX_SUCCESS, success),
         Sample(catalogue.BLACKBOX_JUDGED, len(judged)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from exporter import catalogue
 from exporter.config import logs
 from exporter.features.slo.objectives import expanded
-from exporter.samples import HistogramSample, Sample
+from exporter.samples import HistogramSample, Sample, labels_of
 from exporter.status.status_findings import STATES
 
 if TYPE_CHECKING:
@@ -163,8 +163,7 @@ def series(samples: Iterable[AnySample]) -> dict[str, list[dict[str, Any]]]:
             continue
         entries = found.setdefault(sample.spec.name, [])
         if len(entries) < MAX_SERIES:
-            labels = dict(zip(sample.spec.labels, sample.labels, strict=True))
-            entries.append({**labels, **_numbers(sample)})
+            entries.append({**labels_of(sample), **_numbers(sample)})
     return found
 
 

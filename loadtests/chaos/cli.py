@@ -18,7 +18,7 @@ from loadtests.command_options import (
 )
 
 if TYPE_CHECKING:
-    from exporter.cli import Subparsers
+    from exporter.commands.common_options import Subparsers
 
 _RUN: Final = """\
 Run experiments: shipped ones by name, others by file.

@@ -61,9 +61,7 @@ def look(
     try:
         return _Look(config, access, duration_seconds).take(tell)
     finally:
-        for client in (access.grpc, access.http, access.metrics):
-            if client is not None:
-                client.close()
+        access.close()
 
 
 class _Look:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ class ServerSettings(CollectorSettings):
     """The server's state and its models, as it reports them."""
 
     kind: Literal["server"] = "server"
+    needs_triton: ClassVar[bool] = False
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)
     """Timeout of one request to the server."""
     refresh_seconds: float = Field(default=60.0, gt=0, le=86400)

@@ -8,7 +8,7 @@ import resource
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from exporter import catalogue
 from exporter.access.collector_base import Access, CollectorSettings
@@ -33,6 +33,7 @@ class ProcessSettings(CollectorSettings):
     """
 
     kind: Literal["process"] = "process"
+    needs_triton: ClassVar[bool] = False
 
     def build(self, access: Access) -> ProcessCollector:
         """The collector; it asks the server nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
@@ -38,6 +38,7 @@ class RunsSettings(CollectorSettings):
     """
 
     kind: Literal["runs"] = "runs"
+    needs_triton: ClassVar[bool] = False
     rate_window_seconds: float = Field(default=60.0, ge=1, le=3600)
     """Time over which the production rate is averaged for the headroom."""
     capacity_reports: tuple[str, ...] = Field(default=(), max_length=100)

@@ -12,7 +12,7 @@ from exporter.features.slo.objectives import (
     LatencyObjective,
     SignalObjective,
 )
-from exporter.samples import HistogramSample, Sample
+from exporter.samples import HistogramSample, Sample, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -159,7 +159,7 @@ def _outcomes(
             continue
         if not objective.matches(sample.labels[0]):
             continue
-        labels = dict(zip(spec.labels, sample.labels, strict=True))
+        labels = labels_of(sample)
         outcome = labels.pop("outcome")
         if labels.get("source", objective.source) != objective.source:
             continue
@@ -183,7 +183,7 @@ def _values(
     for sample in samples:
         if not isinstance(sample, Sample) or sample.spec.name != objective.metric:
             continue
-        labels = dict(zip(sample.spec.labels, sample.labels, strict=True))
+        labels = labels_of(sample)
         if not objective.labels.items() <= labels.items():
             continue
         if "model" in labels and not objective.matches(labels["model"]):

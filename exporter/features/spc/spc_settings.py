@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -147,6 +147,7 @@ class SpcSettings(CollectorSettings):
     """Process control: Shewhart, EWMA, CUSUM and Page-Hinkley charts of any signal."""
 
     kind: Literal["spc"] = "spc"
+    needs_triton: ClassVar[bool] = False
     signals: tuple[SignalSettings, ...] = Field(default=(), max_length=500)
     """The signals to monitor."""
     state_file: Path | None = Field(default=None)

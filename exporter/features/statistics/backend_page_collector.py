@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ class BackendPageSettings(CollectorSettings):
     """Metrics from the server's own metrics page, with `target.kind: openai`."""
 
     kind: Literal["backend_page"] = "backend_page"
+    needs_triton: ClassVar[bool] = False
     timeout_seconds: float = Field(default=2.0, gt=0, le=60)
     """Timeout of a request to the page."""
 

@@ -12,7 +12,7 @@ from tcp_peers import endless
 
 from exporter.catalogue import UP
 from exporter.output.otlp import OtlpExporter
-from exporter.output.push import OtlpSettings
+from exporter.output.otlp_settings import OtlpSettings
 from exporter.samples import Sample
 from exporter.triton.grpc import GrpcClient
 

@@ -39,7 +39,7 @@ def logged(*looks):
     log = MentionLog()
     with structlog.testing.capture_logs() as logs:
         for mentions, inventory in looks:
-            log.look(mentions, inventory)
+            log.log_changes(mentions, inventory)
     return logs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from exporter.access.inventory import Inventory
-from exporter.runtime.transitions import Transitions
+from exporter.runtime.transitions import StateLog
 
 UP = Inventory(up=True, ready=True)
 DOWN = Inventory()
@@ -13,10 +13,10 @@ A, B = ("a", "1"), ("b", "1")
 
 
 def told(*looks):
-    transitions = Transitions()
+    transitions = StateLog()
     with structlog.testing.capture_logs() as logs:
         for inventory, serving in looks:
-            transitions.look(inventory, serving)
+            transitions.log_changes(inventory, serving)
     return [(entry["log_level"], entry["event"], entry.get("models")) for entry in logs]
 
 
