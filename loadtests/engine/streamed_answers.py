@@ -153,7 +153,7 @@ class StreamedAnswer(Answer):
         meanings: list[Said] = []
         for data in arrived:
             said = self._dialect.read(data, self.tokens)
-            self.tokens = said.tokens
+            self.tokens = said.tokens or self.tokens
             self._has_ended = self._has_ended or said.ends
             meanings.append(said)
         return meanings
