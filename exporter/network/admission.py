@@ -11,7 +11,9 @@ limited in the same way.
 from __future__ import annotations
 
 import errno
+import functools
 import ipaddress
+import itertools
 import resource
 import threading
 import time
@@ -89,7 +91,7 @@ class Visitor:
 
     def leave(self) -> None:
         """Release the place; safe to call more than once."""
-        self._places.visitors.discard(self)
+        self._places.remove(self)
 
 
 class ParseSlot:
@@ -134,6 +136,7 @@ class Places:
     def __init__(self, limit: int, refused: Counter[Reason], reason: Reason) -> None:
         self.limit = limit
         self.visitors: set[Visitor] = set()
+        self._by_address: dict[str, set[Visitor]] = {}
         self.refused = refused
         self._reason: Reason = reason
 
@@ -150,24 +153,36 @@ class Places:
             self.refused[self._reason] += 1
             self._make_room()
         self.visitors.add(visitor)
+        self._by_address.setdefault(visitor.address, set()).add(visitor)
         return visitor
+
+    def remove(self, visitor: Visitor) -> None:
+        """Free the place of a visitor, if it has one."""
+        self.visitors.discard(visitor)
+        others = self._by_address.get(visitor.address, set())
+        others.discard(visitor)
+        if not others:
+            self._by_address.pop(visitor.address, None)
 
     def held_by(self, address: str) -> int:
         """Return the number of places that an address holds now."""
-        return sum(visitor.address == address for visitor in self.visitors)
+        return len(self._by_address.get(address, ()))
 
     def _make_room(self) -> None:
-        held = Counter(visitor.address for visitor in self.visitors)
-        waiting = [
-            (-held[visitor.address], since, visitor)
-            for visitor in self.visitors
-            if (since := visitor.idle_since()) is not None
-        ]
-        if not waiting:
-            raise CrowdedError
-        _, _, longest = min(waiting, key=lambda each: each[:2])
-        longest.leave()
-        longest.end()
+        by_number = sorted(self._by_address.values(), key=len, reverse=True)
+        for _, equal in itertools.groupby(by_number, key=len):
+            waiting = [
+                (since, visitor)
+                for visitors in equal
+                for visitor in visitors
+                if (since := visitor.idle_since()) is not None
+            ]
+            if waiting:
+                _, longest = min(waiting, key=lambda each: each[0])
+                longest.leave()
+                longest.end()
+                return
+        raise CrowdedError
 
 
 class Entrance(Places):
@@ -286,6 +301,7 @@ def _raised_limit() -> int:
     return _WANTED_DESCRIPTORS if soft < 0 else soft
 
 
+@functools.lru_cache(maxsize=1024)
 def network_of(peer: str) -> str:
     """Return what quotas apply to: an IPv4 address, or an IPv6 network of 64 bits."""
     try:

@@ -95,11 +95,18 @@ def stat_of(pid: int) -> list[str] | None:
 def _sockets(port: int) -> set[str]:
     found = set()
     for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in (_PROC / "net" / table).read_text("ascii").splitlines()[1:]:
+        with (
+            contextlib.suppress(OSError),
+            (_PROC / "net" / table).open(encoding="ascii") as lines,
+        ):
+            next(lines)
+            for line in lines:
                 parts = line.split()
                 local, state, inode = parts[1], parts[3], parts[9]
-                if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+                # Listening sockets come first (proc_net_tcp.rst); a flood adds to the rest.
+                if state != _LISTENING:
+                    break
+                if int(local.rpartition(":")[2], 16) == port:
                     found.add(f"socket:[{inode}]")
     return found
 

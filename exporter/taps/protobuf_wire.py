@@ -20,33 +20,44 @@ class WireError(ValueError):
     """The bytes are no message."""
 
 
-def contents(message: memoryview, number: int) -> Iterator[memoryview]:
-    """The contents of the length-delimited field `number`, each time it occurs.
+class WireReader:
+    """Reads fields of one message and the messages in it, at most `most_fields` in all."""
 
-    Raises:
-        WireError: the bytes up to there are no message.
-    """
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        kind = tag & 7
-        if kind == _LENGTH_DELIMITED:
-            length, position = _varint(message, position)
-            end = position + length
-            if end > len(message):
-                raise WireError("the message is truncated")
-            if tag >> 3 == number:
-                yield message[position:end]
-            position = end
-        elif kind == 0:
-            _, position = _varint(message, position)
-        elif kind in _FIXED_BYTES:
-            position += _FIXED_BYTES[kind]
-        else:
-            raise WireError("the message has a field of an unknown kind")
+    def __init__(self, most_fields: int) -> None:
+        self._most = self._left = most_fields
+
+    def contents(self, message: memoryview, number: int) -> Iterator[memoryview]:
+        """The contents of the length-delimited field `number`, each time it occurs.
+
+        Raises:
+            WireError: the bytes up to there are no message, or there are too many fields.
+        """
+        position = 0
+        while position < len(message):
+            self._left -= 1
+            if self._left < 0:
+                raise WireError(f"the message has more than {self._most} fields")
+            tag, position = _varint(message, position)
+            kind = tag & 7
+            if kind == _LENGTH_DELIMITED:
+                length, position = _varint(message, position)
+                end = position + length
+                if end > len(message):
+                    raise WireError("the message is truncated")
+                if tag >> 3 == number:
+                    yield message[position:end]
+                position = end
+            elif kind == 0:
+                _, position = _varint(message, position)
+            elif kind in _FIXED_BYTES:
+                position += _FIXED_BYTES[kind]
+            else:
+                raise WireError("the message has a field of an unknown kind")
 
 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    if position < len(message) and message[position] < 0x80:  # noqa: PLR2004
+        return message[position], position + 1
     number = 0
     for place in range(_MAX_VARINT_BYTES):
         if position >= len(message):

@@ -153,7 +153,7 @@ class StreamedAnswer(Answer):
         meanings: list[Event] = []
         for data in arrived:
             event = self._dialect.read(data, self.tokens)
-            self.tokens = event.tokens
+            self.tokens = event.tokens or self.tokens
             self._has_ended = self._has_ended or event.ends
             meanings.append(event)
         return meanings

@@ -56,11 +56,16 @@ _JSON: Final = {
     "deep arrays": DEEP_ARRAYS,
     "UTF-16": '["\u2200",'.encode("utf-16-le") + b"[\0]\0,\0" * 300_000 + b"[\0]\0]\0",
 }
+_IDS: Final = delimited(1, b"t" * 16) + delimited(2, b"s" * 8)
 _PROTOBUF: Final = {
+    "fields": b"\x18\0" * _MANY,
     "resources": b"\x0a\0" * _MANY,
     "scopes": delimited(1, b"\x12\0" * _MANY),
     "spans": delimited(1, delimited(2, b"\x12\0" * _MANY)),
     "attributes": delimited(1, delimited(2, delimited(2, b"\x4a\0" * _MANY))),
+    "attributes of half the size": delimited(
+        1, delimited(2, delimited(2, _IDS + b"\x4a\0" * (_MANY // 2 - 100)))
+    ),
     "events": delimited(1, delimited(2, delimited(2, b"\x5a\0" * _MANY))),
 }
 MILLION_EMPTY: Final = {
@@ -71,6 +76,11 @@ MILLION_EMPTY: Final = {
     },
 }
 """Content type and body, by what there is so much of."""
+
+
+def small_spans(number: int) -> bytes:
+    """Spans in protobuf that have ids and nothing else."""
+    return delimited(1, delimited(2, delimited(2, _IDS) * number))
 
 
 def unfinished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:

@@ -19,7 +19,7 @@ from exporter.features.traces.trace_marks import KNOWN, LATEST_NS, Marks
 from exporter.features.traces.trace_spans import Span
 from exporter.features.traces.traced_request import Identity, shortened
 from exporter.taps import foreign_json
-from exporter.taps.protobuf_wire import WireError, contents
+from exporter.taps.protobuf_wire import WireError, WireReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +31,10 @@ _MAX_SPAN_BYTES: Final = 1 << 20
 """Of a request with `MOST_RESPONSES` responses 600 kB; of empty events it takes 32 MB."""
 _LEAST_SPAN_BYTES: Final = 32
 """Of a span with ids, a name and two times."""
+_ID_BYTES: Final = 24
+"""Of the ids alone, which every span has."""
+_MOST_ATTRIBUTES: Final = 1_000
+"""Of a span; OpenTelemetry's SDKs keep 128 by default."""
 _RESOURCE_SPANS: Final = 1
 _SCOPE_SPANS: Final = 2
 _SPANS: Final = 2
@@ -100,21 +104,13 @@ def from_protobuf(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
 
 
 def _serialised_spans(body: memoryview, most_bytes: int) -> Iterator[memoryview]:
-    most = most_bytes // _LEAST_SPAN_BYTES
-    parts = 0
-    for resource in contents(body, _RESOURCE_SPANS):
-        parts += 1
-        for scope in contents(resource, _SCOPE_SPANS):
-            parts += 1
-            for span in contents(scope, _SPANS):
-                parts += 1
-                if parts > most or len(span) > _MAX_SPAN_BYTES:
-                    raise WireError(
-                        f"more than {most} parts, or one of {len(span)} bytes"
-                    )
+    reader = WireReader(most_bytes // _LEAST_SPAN_BYTES)
+    for resource in reader.contents(body, _RESOURCE_SPANS):
+        for scope in reader.contents(resource, _SCOPE_SPANS):
+            for span in reader.contents(scope, _SPANS):
+                if not _ID_BYTES < len(span) <= _MAX_SPAN_BYTES:
+                    raise WireError(f"a span has {len(span)} bytes")
                 yield span
-        if parts > most:
-            raise WireError(f"more than {most} parts")
 
 
 def _read_json(span: Mapping[str, Any], found: Spans) -> None:
@@ -133,6 +129,8 @@ def _read_json(span: Mapping[str, Any], found: Spans) -> None:
 
 def _read_message(span: Any, found: Spans) -> None:
     attributes: dict[str, Any] = {}
+    if len(span.attributes) > _MOST_ATTRIBUTES:
+        raise ValueError(f"a span has {len(span.attributes)} attributes")
     for item in span.attributes:
         kind = item.value.WhichOneof("value")
         attributes[item.key] = getattr(item.value, kind) if kind else ""

@@ -15,7 +15,7 @@ from exporter.taps.mirroring.mirrored_body import (
     Inference,
     filled,
 )
-from exporter.taps.protobuf_wire import WireError, contents
+from exporter.taps.protobuf_wire import WireError, WireReader
 from exporter.triton.kserve import service_pb2
 from exporter.triton.model import OutputTensor
 from exporter.triton.tensors import MAX_RANK, array_dtype, shown_shape
@@ -49,8 +49,9 @@ def model_of(message: bytes) -> str:
     Raises:
         MirrorBodyError: it is not such a message, or the name does not come early.
     """
+    start = memoryview(message)[:_NAME_WITHIN_BYTES]
     try:
-        for name in contents(memoryview(message)[:_NAME_WITHIN_BYTES], _MODEL_NAME):
+        for name in WireReader(_NAME_WITHIN_BYTES).contents(start, _MODEL_NAME):
             return _name(bytes(name))
     except WireError:
         pass

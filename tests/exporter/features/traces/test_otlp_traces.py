@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import random
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bombs import MILLION_EMPTY
+from bombs import MILLION_EMPTY, small_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
 )
@@ -226,6 +227,19 @@ def test_a_million_empty_parts_are_refused_before_they_become_objects(name):
     finally:
         tracemalloc.stop()
     assert peak < 16 << 20
+
+
+@pytest.mark.parametrize("name", MILLION_EMPTY)
+def test_a_million_empty_parts_cost_less_than_as_many_bytes_of_spans(name):
+    def cost(read, body):
+        before = time.thread_time()
+        with contextlib.suppress(TraceBodyError):
+            read(body)
+        return time.thread_time() - before
+
+    honest = cost(otlp_traces.from_protobuf, small_spans(65_000))
+    kind, body = MILLION_EMPTY[name]
+    assert cost(READERS[kind], body) < honest / 2
 
 
 def test_deep_arrays_cost_less_than_parsing_them():
