@@ -141,7 +141,7 @@ def test_failures_are_counted_and_time_nothing():
         found.add(reply(0.001), FAILED, None)
     found.add(FAILED, reply(0.001), None)
     found.add(FAILED, FAILED, None)
-    found.missing()
+    found.add_missing()
     assert found.outcomes == {
         "both": 0,
         "champion_failed": 1,
