@@ -1,1 +1,1 @@
-"""Requests to an OpenAI-compatible server, its streamed answers, and a client."""
+"""The transport to an OpenAI-compatible server, beside `exporter/triton`, whose HTTP client and records it uses."""
