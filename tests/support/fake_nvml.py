@@ -70,7 +70,7 @@ def load(library: Path, script: Path) -> None:
 
 
 def is_loaded() -> bool:
-    """Whether this process has the fake, which stays until it ends."""
+    """Return True if this process loaded the fake, which stays until it ends."""
     return hasattr(ctypes.CDLL(None), "fake_nvml_use")
 
 

@@ -1,4 +1,4 @@
-"""What tritonwatch attributes to models on a real board, beside what each takes alone."""
+"""Energy that tritonwatch attributes to models on a real board, and that each takes alone."""
 
 from __future__ import annotations
 
