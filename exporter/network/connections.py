@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from exporter.network.admission import Visitor
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""Limit of a request's line, headers and trailers together."""
+"""Limit of a request's line, headers and trailers together, each with its overhead."""
+_HEADER_BYTES: Final = 200
+"""What the shortest header takes in memory; a head of 64 kB would hold 13,000 of them."""
+_SMALL_PARTS: Final = 1_000
+_PART_BYTES: Final = 64
+"""Mean size below which parts of a body count as too small after the first ones: chunks
+of one byte would keep the event loop busy for longer than they take to be sent."""
 MAX_AHEAD: Final = 8
 """Requests sent before the answer to the first of them."""
 HEAD_SECONDS: Final = 10.0
@@ -34,7 +40,7 @@ HANDSHAKE_SECONDS: Final = 10.0
 """Longest duration of a TLS handshake."""
 
 
-class _HeadError(Exception):
+class _BoundError(Exception):
     pass
 
 
@@ -46,6 +52,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._visitor = visitor
         self._head_bytes = 0
         self._held_bytes = 0
+        self._parts = self._body_bytes = 0
         self._stalled = False
         self._waits_since = 0.0
         self._asked_at = 0.0
@@ -151,6 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.waits and not self._stalled:
             self._wait(HEAD_SECONDS)
         self._head_bytes = self._held_bytes = 0
+        self._parts = self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A part of the request's line."""
@@ -168,7 +176,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_AHEAD:
             # Not answered 400: that would stand before the answers still to come.
             self._abort()
-            raise _HeadError
+            raise _BoundError
         if not self._stalled:
             self._unset_timer()
         self._asked_at = self.loop.time()
@@ -178,12 +186,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Receive a part of the body; after the answer only a little more is accepted."""
+        self._bound_parts(len(body))
         if not self.cycle.response_complete:
             self._held_bytes = 0
         super().on_body(body)
 
+    def _bound_parts(self, number: int) -> None:
+        self._parts += 1
+        self._body_bytes += number
+        if self._parts > _SMALL_PARTS + self._body_bytes // _PART_BYTES:
+            self._abort()
+            raise _BoundError
+
     def _count(self, number: int) -> None:
         self._held_bytes = 0
-        self._head_bytes += number + 4
+        self._head_bytes += number + _HEADER_BYTES
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadError
+            raise _BoundError

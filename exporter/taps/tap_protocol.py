@@ -63,6 +63,7 @@ class TapProtocol(BoundedProtocol):
         if self._answer is None:
             super().on_body(body)
         else:
+            self._bound_parts(len(body))
             self._held_bytes = 0
 
     def on_message_complete(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import socket
 import threading
@@ -21,7 +22,7 @@ from attacks import (
 )
 from bombs import gzip_bomb
 from running_taps import Crowded, HttpTap
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.features.traces.trace_forward import Forwarder
 from exporter.features.traces.trace_receiver import TraceReceiver
@@ -292,3 +293,37 @@ def test_a_body_that_no_thread_can_take_holds_nothing(served, monkeypatch):
 def test_a_coding_is_known_in_any_case(served):
     status, _ = served.post(gzip.compress(JSON), content_encoding="GZIP")
     assert status == HTTPStatus.OK
+
+
+def raw_answer(served, sent):
+    """Return the answer to these bytes, or what came before the connection was closed."""
+    with socket.create_connection(served.address, timeout=patience(10)) as client:
+        with contextlib.suppress(OSError):
+            client.sendall(sent)
+        client.settimeout(patience(10))
+        with contextlib.suppress(ConnectionResetError):
+            return client.recv(1000)
+    return b""
+
+
+HEAD = b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+def chunked(body, size):
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    framed = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    return HEAD + b"transfer-encoding: chunked\r\n\r\n" + framed + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(("headers", "accepted"), [(100, True), (1000, False)])
+def test_small_headers_are_limited_in_number(served, headers, accepted):
+    sent = HEAD + b"a: b\r\n" * headers + b"content-length: %d\r\n\r\n" % len(JSON)
+    assert raw_answer(served, sent + JSON).startswith(b"HTTP/1.1 200") == accepted
+
+
+@pytest.mark.parametrize(("size", "accepted"), [(1, False), (200, True)])
+def test_a_body_in_many_small_chunks_is_refused(served, size, accepted):
+    body = JSON + b" " * max(0, size * 3000 - len(JSON))
+    assert (
+        raw_answer(served, chunked(body, size)).startswith(b"HTTP/1.1 200") == accepted
+    )
