@@ -275,10 +275,16 @@ def _payload(profile: Profile) -> dict[str, Any]:
     }
 
 
+def _feature(name: Any, tensor: Any, column: Any, kind: Any) -> Feature:
+    if not (isinstance(name, str) and isinstance(tensor, str)):
+        raise StateError(f"feature {name!r} of tensor {tensor!r}; want two names")
+    return Feature(name, tensor, int(column), kind)
+
+
 def _restore(payload: dict[str, Any]) -> Profile:
     schema = Schema(
         tuple(Tensor(n, d, tuple(shape)) for n, d, shape in payload["tensors"]),
-        tuple(Feature(*feature) for feature in payload["features"]),
+        tuple(_feature(*fields) for fields in payload["features"]),
     )
     categories = tuple(map(CategoryGrid.from_state, payload["categories"]))
     own = len(schema.features) - schema.numeric
