@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_HEAD_BYTES: Final = 64 << 10
 """Limit of a request's line, headers and trailers together, each with its overhead."""
 _HEADER_BYTES: Final = 200
-"""What the shortest header takes in memory; a head of 64 kB would hold 13,000 of them."""
+"""Memory of a header besides its bytes, however short the header is."""
 _SMALL_PARTS: Final = 1_000
 _PART_BYTES: Final = 64
 """Mean size below which parts of a body count as too small after the first ones: chunks

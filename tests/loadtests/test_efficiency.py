@@ -41,6 +41,7 @@ class ScriptedPower:
 
     def __init__(self):
         self.away = False
+        self.closed = False
         self._began = time.monotonic()
 
     def read(self):
@@ -48,6 +49,26 @@ class ScriptedPower:
             raise UnavailableError("gone")
         now = time.monotonic()
         return (Reading(DEVICE, now, round((now - self._began) * 200 * MICRO)),)
+
+    def close(self):
+        self.closed = True
+
+
+class ScriptedSettings:
+    boundary = "gpu"
+
+    def __init__(self):
+        self.source = ScriptedPower()
+
+    def find(self, _):
+        return self.source
+
+
+def test_a_power_source_is_closed_when_its_block_ends():
+    settings = ScriptedSettings()
+    with metering.metered([settings]):
+        assert not settings.source.closed
+    assert settings.source.closed
 
 
 def test_energy_between_two_instants_is_what_the_counter_rose():
