@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import bombs
+import http2_floods
 from attack_connections import (
     TIMEOUT_SECONDS,
     Address,
@@ -82,7 +83,7 @@ def grpc_calls(target: Target, method: str, message: bytes | None) -> Attempts:
     """Connections with fifty calls each, and no answer read."""
     assert target.grpc is not None
     where, source = target.grpc, elsewhere(target.grpc)
-    preface = bombs.http2_streams(method, 50, message)
+    preface = http2_floods.calls(method, 50, message)
     return holding(lambda: saying(where, preface, source), CONNECTIONS["grpc"])
 
 
@@ -94,6 +95,20 @@ def messageless_streams(target: Target) -> Attempts:
 def flooded_calls(target: Target) -> Attempts:
     """A thousand gRPC calls a second, each with a sound message."""
     return grpc_calls(target, "ModelInfer", grpc_request())
+
+
+def flooded_frames(target: Target) -> Attempts:
+    """Frames of HTTP/2 that cost more than they weigh, of one kind a connection."""
+    assert target.grpc is not None
+    where, source = target.grpc, elsewhere(target.grpc)
+    kinds = itertools.cycle(http2_floods.FLOODS)
+
+    def connect() -> socket.socket:
+        frames = next(kinds)
+        text = b"".join(frames(2 * number + 1) for number in range(50))
+        return saying(where, http2_floods.START + text, source)
+
+    return holding(connect, CONNECTIONS["grpc"])
 
 
 HALF_SENT: Final = (
@@ -332,6 +347,7 @@ ATTACKS: Final = (
     Attack(idle_calls, "grpc", 200),
     Attack(messageless_streams, "grpc", 20),
     Attack(flooded_calls, "grpc", 20),
+    Attack(flooded_frames, "grpc", 20),
     Attack(half_sent_bodies, per_second=200),
     Attack(half_sent_megabytes, per_second=20),
     Attack(span_bombs, per_second=10),

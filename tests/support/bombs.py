@@ -147,35 +147,3 @@ def _export(spans: Any) -> bytes:
 
 
 # gRPC.
-
-
-def http2_streams(method: str, number: int, message: bytes | None = None) -> bytes:
-    """The beginning of a connection with calls of one message or none (RFC 9113).
-
-    A call without a message stays open.
-    """
-    path = f"/inference.GRPCInferenceService/{method}".encode()
-    # HPACK without its tables' dynamic part: POST, http, :path, :authority, content-type, te.
-    block = b"\x83\x86" + b"".join(
-        (
-            bytes([0x04, len(path)]) + path,
-            b"\x01\x01x",
-            b"\x0f\x10\x10application/grpc",
-            b"\x00\x02te\x08trailers",
-        )
-    )
-    end_headers, end_stream = 4, 1
-    settings = _frame(4, 0, 0, b"")
-    streams = (_frame(1, end_headers, 2 * n + 1, block) for n in range(number))
-    if message is not None:
-        data = struct.pack(">BI", 0, len(message)) + message
-        streams = (
-            head + _frame(0, end_stream, 2 * n + 1, data)
-            for n, head in enumerate(streams)
-        )
-    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + b"".join(streams)
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    head = struct.pack(">I", len(payload))[1:]
-    return head + struct.pack(">BBI", kind, flags, stream) + payload
