@@ -112,7 +112,7 @@ class GrpcTap:
             self._acceptor = Acceptor(
                 self._listener,
                 self._entrance,
-                lambda visitor: Relay(visitor, self._path),
+                lambda visitor: Relay(visitor, self._entrance, self._path),
             )
             log.info("tap_listening", address=self.address, protocol="grpc")
         elif limit > self._limit_bytes:

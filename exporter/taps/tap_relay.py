@@ -15,18 +15,18 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from exporter.network.connections import HEAD_SECONDS
-from exporter.taps.http2_frames import FrameCounter, LongHeadersError
+from exporter.taps.http2_frames import FrameReader, HeadersError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from exporter.network.admission import Visitor
+    from exporter.network.admission import Entrance, Visitor
 
     Path = Callable[[str], Awaitable[str]]
 
 _BUFFER_BYTES: Final = 256 << 10
 _FRAMES_PER_SECOND: Final = 20_000
-"""Frames that are read from one connection; a call of a mirror takes about six."""
+"""Frames that are read from one address; a call of a mirror takes about ten."""
 _FRAMES_AHEAD_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 1.0
 """Time for a client to read the rest once the server has closed the connection."""
@@ -101,15 +101,16 @@ class _End(asyncio.Protocol):
 class Relay(_End):
     """The TCP end of one connection, and the Unix end behind it."""
 
-    def __init__(self, visitor: Visitor, path: Path) -> None:
+    def __init__(self, visitor: Visitor, entrance: Entrance, path: Path) -> None:
         super().__init__(self)
+        self._entrance = entrance
         self._loop = asyncio.get_running_loop()
         self._visitor = visitor
         self._path = path
         self._active_at = self._loop.time()
         self._joining: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._frames = FrameCounter()
+        self._frames = FrameReader()
         self._frames_until = 0.0
         """When as many frames as were read may have been sent, by `_FRAMES_PER_SECOND`."""
 
@@ -129,8 +130,8 @@ class Relay(_End):
         if self._joining is None:
             self._set_timer(None)
         try:
-            self._limit_frames(self._frames.count(data))
-        except LongHeadersError:
+            self._limit_frames(self._frames.read(data))
+        except HeadersError:
             self._abort()
             return
         if self._joining is None:
@@ -172,7 +173,8 @@ class Relay(_End):
     def _limit_frames(self, frames: int) -> None:
         """Read no more for as long as this many frames may take."""
         now = self._loop.time()
-        seconds = frames / _FRAMES_PER_SECOND
+        connections = self._entrance.held_by(self._visitor.address)
+        seconds = frames * connections / _FRAMES_PER_SECOND
         self._frames_until = max(self._frames_until, now) + seconds
         if self._frames_until > now + _FRAMES_AHEAD_SECONDS:
             self.pause_reading("many frames")

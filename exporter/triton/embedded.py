@@ -41,6 +41,7 @@ _LOG_LINES: Final = 12
 _WRONG: Final = ("error", "fail", "cannot")
 # Messages of every server on a machine without a GPU.
 _NOISE: Final = ("CudaDriverHelper", "NVML", "DCGM", "pinned")
+_LOCK_FAILED: Final = "boost::interprocess::lock_exception"
 _POLL_SECONDS: Final = 0.01
 _KEEPER_SECONDS: Final = 30.0
 
@@ -191,6 +192,9 @@ class EmbeddedTriton:
                 if self._fixed_ports is not None or attempt == _ATTEMPTS:
                     raise
                 self._reserve()
+            except _LockError:
+                if attempt == _ATTEMPTS:
+                    raise
             else:
                 return
 
@@ -319,7 +323,8 @@ class EmbeddedTriton:
             text = log.read().decode(errors="replace")
         if "already in use" in text or "Failed to add listening port" in text:
             return _PortTakenError(str(self.ports), _relevant(text))
-        return EmbeddedTritonError(
+        kind = _LockError if _LOCK_FAILED in text else EmbeddedTritonError
+        return kind(
             f"tritonserver on {self.repository} {what}; the log {self.log} ends with:\n"
             + _relevant(text)
         )
@@ -342,6 +347,13 @@ class _PortTakenError(EmbeddedTritonError):
         super().__init__(
             f"{ports} is in use by another process; end it or choose another\n{detail}".rstrip()
         )
+
+
+class _LockError(EmbeddedTritonError):
+    """The server aborted: a Python model's process was too slow to answer it.
+
+    Triton 2.51 does so on a machine without free CPU (triton-inference-server/server#8882).
+    """
 
 
 def _get(port: int, path: str) -> bytes:

@@ -112,3 +112,29 @@ def test_another_port_is_taken_when_one_is_lost_on_the_way(
         assert getattr(server.ports, kind) != lost[0].getsockname()[1]
         server.kill()
     lost[0].close()
+
+
+def test_a_server_that_aborts_on_a_lock_of_its_backend_is_started_again(
+    start_triton, tmp_path
+) -> None:
+    # A refused operation on a counter aborts it as a busy machine does (6 of 7 times).
+    source = SCALE.format(factor=2).replace(
+        "class TritonPythonModel:",
+        f"""class TritonPythonModel:
+    def initialize(self, args):
+        starts = open({str(tmp_path / "starts")!r}, "a+")
+        starts.write("x")
+        if starts.tell() < 3:
+            family = pb.MetricFamily(
+                name="n", description="d", kind=pb.MetricFamily.COUNTER)
+            metric = family.Metric(labels={{}})
+            for _ in range(100):
+                try:
+                    metric.increment(-1)
+                except Exception:
+                    pass
+""",
+    )
+    server = start_triton(write_model(tmp_path / "models", "scale", SCALE_CONFIG, source))
+    assert ask(server) == [2.0, 4.0, 8.0]
+    assert "boost::interprocess::lock_exception" in server.log.read_text()

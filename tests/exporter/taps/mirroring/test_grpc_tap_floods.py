@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from attack_connections import connected
 from grpc_tap_clients import Served, message
-from http2_floods import FLOODS, START, pings, settings
-from waiting import wait_until
+from http2_floods import FLOODS, START, calls, pings, settings, windows
+from waiting import patience, wait_until
+
+from exporter.taps import tap_relay
 
 FLOODED_SECONDS = 1.0
 WAITING_BYTES = 8 << 20
@@ -57,3 +59,17 @@ def test_who_reads_no_answers_is_read_no_further(serve_grpc, frames):
     served = serve_grpc()
     assert flood(served, frames, connections=1) < WAITING_BYTES
     assert served.call(message()) == b""
+
+
+def test_a_connection_with_many_frames_is_read_on_but_more_slowly(serve_grpc):
+    served = serve_grpc()
+    host, _, port = served.tap.address.rpartition(":")
+    call = calls("ModelInfer", 1, message().SerializeToString())
+    flooded = 1.5
+    many = windows(1) * round(flooded * tap_relay._FRAMES_PER_SECOND / 1_000)
+    with connected((host, int(port))) as client:
+        client.settimeout(patience(10))
+        began = time.monotonic()
+        client.sendall(START + many + call.removeprefix(START))
+        served.wait(lambda: served.outcomes() == {"accepted": 1})
+        assert time.monotonic() - began > flooded / 2
