@@ -21,10 +21,10 @@ from drift.cell_choice import build_numeric_grid
 from drift.column_ring import Intake
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
+from drift.feature_slices import feature_slices
 from drift.grid import CELLS
 from drift.joint import CATEGORY, JointCounter
 from drift.joint_fitting import fit_joint
-from drift.parts import parts
 from drift.projection import Summary, project
 from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance
 from drift.season import HOURS, Season
@@ -304,7 +304,7 @@ class _Counting:
         self, total: Counts, whole: int, season: Season | None
     ) -> Dispersion:
         found = []
-        for part in parts(self._features):
+        for part in feature_slices(self._features):
             own = season and Season(season.location[:, part], season.scale[:, part])
             cells, projection = total.cells[part], self._projection.part(part)
             location = moments(projection.location, cells)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.parts import parts
+from drift.feature_slices import feature_slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +88,7 @@ class NumericGrid:
     ) -> None:
         """Add the counts of `rows`, as `count` gives them, to `counts`."""
         if rows.size:
-            for part in parts(self.features):
+            for part in feature_slices(self.features):
                 more = self._count(rows[:, part], part)
                 np.add(counts[part], more, out=counts[part], casting="unsafe")
 

@@ -13,8 +13,8 @@ from drift.alarms.explanation import Culprit, explain
 from drift.alarms.ledger import RECENT, Ledger, Sums, pack
 from drift.alarms.selection import e_benjamini_hochberg
 from drift.errors import UNREADABLE, StateError
+from drift.feature_slices import feature_slices
 from drift.joint_pairs import Pair
-from drift.parts import parts
 from drift.projection import EVENTS, Summary
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class Monitor:
         return np.concatenate(found, axis=1)
 
     def _parts(self) -> Iterator[slice]:
-        return parts(len(self._profile.names), _TOGETHER)
+        return feature_slices(len(self._profile.names), _TOGETHER)
 
     def _of_all_starts(self) -> Floats:
         """Each feature's log evidence, over all starts and channels, (features,)."""

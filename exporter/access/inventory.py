@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
+    from exporter.triton.protocol_types import IndexEntry, ModelSpec, ServerInfo
 
 ModelKey = tuple[str, str]
 """(model, version)"""

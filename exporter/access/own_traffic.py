@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from exporter import errors
 from exporter.access.own_tokens import OwnTokens
-from exporter.triton.model import Tokens
+from exporter.triton.protocol_types import Tokens
 from exporter.triton.token_outputs import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.model import InferReply
+    from exporter.triton.protocol_types import InferReply
 
 REQUEST_ID_PREFIX: Final = "tritonwatch-"
 """Prefix of the id of all our requests, by which traces and taps recognise them."""

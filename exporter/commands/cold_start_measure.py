@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 _POLL_SECONDS: Final = 0.01
 _ASK_SECONDS: Final = 5.0

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Server
     from exporter.features.golden.golden_data import GoldenSet
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 _TIMEOUT_SECONDS: Final = 30.0
 _ROWS: Final = 32

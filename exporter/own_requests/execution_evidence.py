@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.triton.grpc import GrpcClient
-    from exporter.triton.model import ModelSpec, ModelStatistics
+    from exporter.triton.protocol_types import ModelSpec, ModelStatistics
 
 # Triton books an answer up to some milliseconds after it was sent.
 _LAG_READS: Final = 5

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.access.own_traffic import Asked
-    from exporter.triton.model import InferRequest, ModelSpec
+    from exporter.triton.protocol_types import InferRequest, ModelSpec
 
 _MOST_LEVELS: Final = 8
 """Ensembles of ensembles are followed this deep; Triton refuses a cycle."""

@@ -8,7 +8,7 @@ from exporter import errors
 
 if TYPE_CHECKING:
     from exporter.access.collector_base import Access
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 
 def changed_signature(

@@ -21,7 +21,7 @@ from loadtests.result import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
     from loadtests.capacity.load_objective import Slo
     from loadtests.capacity.server_side import ServerSide
     from loadtests.mix import Mix

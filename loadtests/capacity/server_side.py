@@ -13,7 +13,7 @@ from loadtests.tls import grpc_credentials
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
     from loadtests.machine_guard import Watch
     from loadtests.target import Target
 

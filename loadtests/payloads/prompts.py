@@ -27,7 +27,7 @@ from loadtests.target import API_OF
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from exporter.triton.model import ModelSpec, TensorSpec
+    from exporter.triton.protocol_types import ModelSpec, TensorSpec
     from loadtests.payloads.bodies import Parameter
     from loadtests.target import Target
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.model import IndexEntry, ModelSpec
+    from exporter.triton.protocol_types import IndexEntry, ModelSpec
 
 log = structlog.get_logger()
 

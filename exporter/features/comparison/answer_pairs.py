@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from exporter.features.comparison.comparison_settings import Metric
     from exporter.features.comparison.confidence import Values
-    from exporter.triton.model import Array, InferReply, OutputTensor
+    from exporter.triton.protocol_types import Array, InferReply, OutputTensor
 
 
 PairOutcome = Literal[

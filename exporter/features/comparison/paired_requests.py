@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.features.comparison.comparison_inputs import Input
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 _LINGER_SECONDS: Final = 1.0
 """Seconds for which a late answer is still waited for, to learn how Triton counted it."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         Metric,
     )
     from exporter.features.comparison.confidence import Interval
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 log = structlog.get_logger()
 

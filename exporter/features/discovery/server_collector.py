@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
+    from exporter.triton.protocol_types import IndexEntry, ModelSpec, ServerInfo
 
 
 class ServerSettings(CollectorSettings):

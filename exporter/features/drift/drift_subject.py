@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from drift.features import Schema
     from exporter.features.drift.drift_settings import DriftLearnSettings, DriftSettings
     from exporter.features.drift.drift_tensors import Declared
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
     Tensors = Mapping[str, NDArray[np.generic[Any]]]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from exporter.features.golden.golden_settings import GoldenData
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
 
 MAX_BYTES: Final = 256 << 20
 MAX_ROWS: Final = 200_000

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.features.golden.golden_settings import GoldenData, GoldenSettings
     from exporter.samples import AnySample
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 log = structlog.get_logger()
 

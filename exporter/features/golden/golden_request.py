@@ -13,7 +13,7 @@ from exporter.own_requests.joined_responses import joined_outputs
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 from exporter.triton.tensors import decode
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from exporter.access.probe_base import Transport
     from exporter.catalogue.probe_outcomes import Outcome
     from exporter.own_requests.execution_evidence import Watched
-    from exporter.triton.model import Array, InferRequest
+    from exporter.triton.protocol_types import Array, InferRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from exporter.features.golden.golden_settings import GoldenData
     from exporter.features.golden.golden_signature import Prepared
     from exporter.numerics.normal import Bools, Floats, Ints
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 Outcome = Literal["right", "wrong", "invalid", "unanswered", "cached"]
 OUTCOMES: Final[tuple[Outcome, ...]] = (

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from exporter.numerics.confidence_calibration import Calibration
     from exporter.numerics.normal import Bools, Ints
     from exporter.samples import AnySample
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 log = structlog.get_logger()
 

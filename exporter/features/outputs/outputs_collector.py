@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.numerics.confidence_calibration import Condition
     from exporter.numerics.normal import Floats, Ints
     from exporter.samples import AnySample
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 _SOURCE: Final = "production"
 _INPUTS: Final = "inputs"

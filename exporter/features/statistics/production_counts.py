@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 
 from exporter.access.own_traffic import NOTHING, Booking
 from exporter.features.statistics.own_share import OwnShare
-from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
+from exporter.triton.protocol_types import BatchStatistics, Duration, ModelStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from exporter.settings import ModelMention
     from exporter.system.local_server import ServerProcess
     from exporter.triton.grpc import GrpcClient
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 
 log = structlog.get_logger()

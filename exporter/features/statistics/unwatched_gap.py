@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 log = structlog.get_logger()
 

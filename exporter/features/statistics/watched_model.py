@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from exporter.features.statistics.production_counts import Production, Totals
     from exporter.samples import AnySample
     from exporter.system.local_server import ServerProcess
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory
     from exporter.catalogue.probe_outcomes import Outcome
-    from exporter.triton.model import InferReply, InferRequest, ModelSpec
+    from exporter.triton.protocol_types import InferReply, InferRequest, ModelSpec
 
 log = structlog.get_logger()
 

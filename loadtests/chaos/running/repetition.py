@@ -24,7 +24,7 @@ from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.measuring.observations import Record
 from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions_of
 from loadtests.chaos.primitives.process_refs import new_token
-from loadtests.chaos.running.load import Load, with_right_answers
+from loadtests.chaos.running.experiment_load import Load, with_right_answers
 from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
 from loadtests.chaos.targets.chaos_target import Surroundings
 from loadtests.chaos.undoing.injection import injections

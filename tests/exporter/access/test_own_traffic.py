@@ -21,7 +21,7 @@ from exporter.access.own_traffic import (
     OwnTraffic,
     Touched,
 )
-from exporter.triton.model import (
+from exporter.triton.protocol_types import (
     InferReply,
     OutputTensor,
     Tokens,

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.access.inventory import Inventory
 from exporter.own_requests.reach import touched_by
-from exporter.triton.model import InferRequest, ModelSpec
+from exporter.triton.protocol_types import InferRequest, ModelSpec
 
 
 def spec(name, *steps, version="1", max_batch_size=0):

@@ -17,7 +17,7 @@ from exporter.features.comparison.comparison_settings import ComparisonSettings
 from exporter.features.comparison.paired_requests import difference
 from exporter.features.comparison.shadow_comparison import Shadow
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 WORK = ModelWork(busy_seconds=0.0, production_busy_seconds=0.0, inferences=0)
 

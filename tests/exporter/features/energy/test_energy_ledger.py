@@ -20,7 +20,7 @@ from exporter.features.energy.energy_settings import (
     energy_settings,
 )
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 
 A, B = ("a", "1"), ("b", "1")
 WATTS = {A: 320.0, B: 130.0}
