@@ -117,12 +117,12 @@ class NumericGrid:
         if not places:
             return values
         known = [self._whole[start + place] for place in places]
-        told: NDArray[np.floating] = np.array(known, self.dtype)
-        np.subtract(values, told[:, 0], out=values)
+        bounds: NDArray[np.floating] = np.array(known, self.dtype)
+        np.subtract(values, bounds[:, 0], out=values)
         cells: NDArray[np.floating] = np.ceil(values)
         cells += np.floor(values, out=values)
         # Beyond the last one; infinity stays what it is.
-        np.add(cells, ABOVE, out=cells, where=cells > 2 * told[:, 1] - 2)
+        np.add(cells, ABOVE, out=cells, where=cells > 2 * bounds[:, 1] - 2)
         cells += 1
         return cells
 

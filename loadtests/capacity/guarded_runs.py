@@ -173,7 +173,7 @@ class Bench:
         seconds: float,
         result: RunResult,
         watch: Watch,
-        looks: tuple[list[ModelStatistics], list[ModelStatistics]],
+        statistics: tuple[list[ModelStatistics], list[ModelStatistics]],
     ) -> Record:
         requests = result.requests
         seen = observation(rate, requests, self.slo, seconds=seconds)
@@ -186,7 +186,7 @@ class Bench:
             due=kept.intended,
             throughput=_throughput(ended, seen.warmup_seconds, seconds),
             seconds=seconds,
-            phases=phases(*looks, seconds),
+            phases=phases(*statistics, seconds),
             watch=watch,
             reasons=result.verdict.reasons + verdict.reasons,
         )

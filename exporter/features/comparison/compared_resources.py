@@ -115,7 +115,7 @@ class Resources:
     def _memory(self, keys: tuple[ModelKey, ModelKey]) -> tuple[int, int] | None:
         try:
             found = {
-                (entry.name, entry.version): entry.memory_bytes
+                entry.key: entry.memory_bytes
                 for entry in self._statistics(timeout_seconds=_TIMEOUT_SECONDS)
             }
         except TritonError:

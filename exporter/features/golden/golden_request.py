@@ -111,7 +111,7 @@ class Asker:
     def _send(self, request: InferRequest) -> dict[str, Array]:
         http = self._access.http
         timeout = self._timeout + self._linger
-        with own_inference(self._access, self.spec, request) as asked:
+        with own_inference(self._access, self.spec, request) as sent:
             if self._protocol == "http" and http is not None:
                 reply = http.infer(request, timeout_seconds=timeout)
             elif self.spec.decoupled:
@@ -120,7 +120,7 @@ class Asker:
                 )
             else:
                 reply = self._access.grpc.infer(request, timeout_seconds=timeout)
-            asked.reply = reply
+            sent.reply = reply
         fault = reply_fault(self.spec, reply, frozenset())
         if fault:
             raise errors.ProtocolError(fault)

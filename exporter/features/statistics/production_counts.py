@@ -122,7 +122,7 @@ class Production:
             is_new_server or _started_over(before, after)
         )
         if before is None or started_over:
-            before = ModelStatistics(after.name, after.version)
+            before = ModelStatistics(*after.key)
         if started_over:
             unresolved = own.unresolved
             for share, count in self._shares(unresolved, unresolved.requests):

@@ -40,7 +40,7 @@ class WatchedModel:
     def samples(self, own: OwnCounts, now: float) -> Iterator[AnySample]:
         """Yield its series; `now` is monotonic seconds."""
         raw, production = self.raw, self.production
-        key = raw.name, raw.version
+        key = raw.key
         yield from _of_production(key, production.totals, own)
         yield Sample(catalogue.OUTCOMES_DOUBTFUL, now < self.doubtful_until, key)
         yield Sample(catalogue.STATISTICS_RESETS, production.resets, key)

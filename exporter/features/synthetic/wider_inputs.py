@@ -78,7 +78,7 @@ class WiderInputs:
         return verdict
 
     def _of(self, spec: ModelSpec) -> _Known:
-        key = spec.name, spec.version
+        key = spec.key
         known = self._models.get(key)
         if known is None or known.spec != spec:
             known = self._models[key] = _Known(spec)

@@ -220,11 +220,11 @@ class Repetition:
         tap = None if self._site is None else self._site.peers.get("tap")
         if tap is not None:
             announcers.append(SidecarAnnouncer(f"http://{tap}"))
-        told = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
-        self._announced = told
-        stack.callback(self._remark, told.problems)
+        run = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
+        self._announced = run
+        stack.callback(self._remark, run.problems)
         phases = (Phase("before", 0.0, math.inf, None),)
-        stack.enter_context(announcing(told, announcers, phases))
+        stack.enter_context(announcing(run, announcers, phases))
         if self._load is not None:
             stack.callback(self._load.stop)  # before the end is announced
 

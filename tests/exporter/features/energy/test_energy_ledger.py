@@ -12,7 +12,7 @@ from page_server import PageServer
 
 from exporter import catalogue
 from exporter.access.inventory import Inventory
-from exporter.access.work_board import Look, ModelWork
+from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.energy.energy_collector import EnergyCollector
 from exporter.features.energy.energy_settings import (
     CostSettings,
@@ -91,7 +91,7 @@ class Fleet:
             self.script.change(number, **kept)
         if look and self.now % WINDOW_SECONDS == 0:
             work = {k: ModelWork(s, s, round(100 * s)) for k, s in self.busy.items()}
-            self.access.work.publish(Look(self.now, work))
+            self.access.work.publish(WorkSnapshot(self.now, work))
         self.samples = self.collector.collect()
 
     def values(self, spec):
