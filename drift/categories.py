@@ -61,18 +61,18 @@ class CategoryGrid:
         }
 
     @classmethod
-    def from_state(cls, told: dict[str, Any]) -> CategoryGrid:
+    def from_state(cls, state: dict[str, Any]) -> CategoryGrid:
         """Restore what `state` of this program or an earlier one returned.
 
         Raises:
             StateError, KeyError, TypeError, ValueError: it cannot be read.
         """
         return cls(
-            Names(map(short, told["values"])),
-            NameFilter.from_state(told["others"]),
-            bool(told["open"]),
-            None if told.get("once") is None else int(told["once"]),
-            int(told.get("twice", 0)),
+            Names(map(short, state["values"])),
+            NameFilter.from_state(state["others"]),
+            bool(state["open"]),
+            None if state.get("once") is None else int(state["once"]),
+            int(state.get("twice", 0)),
         )
 
 

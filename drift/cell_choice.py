@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.feature_slices import feature_slices
 from drift.grid import INNER, SMALLEST, NumericGrid, whole_edges
-from drift.parts import parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,7 @@ def build_numeric_grid(
 
 def _cut_where_needed(rows: NDArray[np.floating], grid: NumericGrid) -> NumericGrid:
     cuts: dict[int, Floats] = {}
-    for part in parts(grid.features):
+    for part in feature_slices(grid.features):
         with np.errstate(over="ignore"):
             known: NDArray[np.floating] = rows[:, part].astype(grid.dtype)
         even = NumericGrid(grid.low[part], grid.width[part], grid.dtype)

@@ -250,9 +250,9 @@ def _sides(options: argparse.Namespace) -> tuple[Profile, Counts, dict[int, int]
         profile = _fitted(Table(options.reference, choices), options)
     table = Table(options.data, choices).arranged_as(profile.schema)
     window = profile.accumulator()
-    tell = _progress(options.data, table.rows)
+    report = _progress(options.data, table.rows)
     hours: dict[int, int] = {}
-    for tensors, hour in table.chunks(tell):
+    for tensors, hour in table.chunks(report):
         rows = window.update(tensors)
         if hour is not None:
             hours[hour] = hours.get(hour, 0) + rows
@@ -327,7 +327,7 @@ def _progress(path: Path, rows: int | None) -> Callable[[int], None]:
     """Print the progress of reading a long file to stderr, every second."""
     last = time.monotonic()
 
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         nonlocal last
         if time.monotonic() - last < _PROGRESS_SECONDS:
             return
@@ -335,7 +335,7 @@ def _progress(path: Path, rows: int | None) -> Callable[[int], None]:
         of = f" of {rows:,}" if rows is not None else ""
         print(f"{path.name}: {done:,}{of} rows", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 def _check_writable(path: Path) -> None:

@@ -92,15 +92,18 @@ def unpacked(data: bytes, kind: str, version: int) -> dict[str, Any]:
     return _object(head, kind, array)
 
 
-def _array(data: bytes, told: dict[str, Any]) -> NDArray[np.generic]:
-    dtype, shape = str(told["array"]), [int(size) for size in told["shape"]]
+def _array(data: bytes, description: dict[str, Any]) -> NDArray[np.generic]:
+    dtype, shape = (
+        str(description["array"]),
+        [int(size) for size in description["shape"]],
+    )
     if dtype not in PACKED or any(size < 0 for size in shape):
         raise StateError(f"unexpected array of {dtype!r} and shape {shape}")
     number = math.prod(shape)
     if number == 0:
         return np.zeros(shape, dtype)
     try:
-        flat = np.frombuffer(data, dtype, number, int(told["at"]))
+        flat = np.frombuffer(data, dtype, number, int(description["at"]))
     except (ValueError, OverflowError) as error:
         raise StateError(f"incomplete array: {error}") from error
     return flat.reshape(shape)

@@ -114,10 +114,10 @@ class Intake:
             return None
         return tensor
 
-    def put_whole(self, request: Mapping[str, NDArray[np.generic]]) -> int:
+    def copy_whole(self, request: Mapping[str, NDArray[np.generic]]) -> int:
         """Copy a request that is one matrix, as declared, if there is room; its rows.
 
-        It is 0 if the request is not of that kind; `put` takes any.
+        It is 0 if the request is not of that kind; `copy_rows` accepts any.
         """
         tensor = self._whole_of(request)
         if tensor is None:
@@ -130,19 +130,19 @@ class Intake:
         self.filled = last
         return rows
 
-    def put(
+    def copy_rows(
         self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
     ) -> None:
         """Copy rows `start:stop`; they must fit into the free part of the ring."""
         tensor = self._whole_of(request)
         if tensor is None:
-            self._put_columns(request, start, stop)
+            self._copy_columns(request, start, stop)
             return
         last = self.filled + stop - start
         self.numeric[self.filled : last] = tensor[start:stop]
         self.filled = last
 
-    def _put_columns(
+    def _copy_columns(
         self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
     ) -> None:
         last = self.filled + stop - start

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.feature_slices import TOGETHER, feature_slices
 from drift.grid import INNER
-from drift.parts import TOGETHER, parts
 from drift.projection import BINS, ORDERED_CELLS, cell_positions
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Baseline:
         """Mean and 99.9 % bound of W1 / sd for h = 1, see `Comparison.spread`."""
         found = [
             _integrated_bridge(self.cdf_of(part), self.sd_cells[part], self.steps(part))
-            for part in parts(self.numeric)
+            for part in feature_slices(self.numeric)
         ]
         means, bounds = zip(*found, strict=True)
         return np.concatenate(means), np.concatenate(bounds)
@@ -148,7 +148,8 @@ class Comparison:
         if self.baseline.numeric <= TOGETHER:
             return over(self._gaps, slice(0, self.baseline.numeric))
         found = [
-            over(self._gaps_of(part), part) for part in parts(self.baseline.numeric)
+            over(self._gaps_of(part), part)
+            for part in feature_slices(self.baseline.numeric)
         ]
         return np.concatenate(found)
 

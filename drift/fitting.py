@@ -21,10 +21,10 @@ from drift.cell_choice import build_numeric_grid
 from drift.column_ring import Intake
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
+from drift.feature_slices import feature_slices
 from drift.grid import CELLS
 from drift.joint import CATEGORY, JointCounter
 from drift.joint_fitting import fit_joint
-from drift.parts import parts
 from drift.projection import Summary, project
 from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance
 from drift.season import HOURS, Season
@@ -97,13 +97,13 @@ class ProfileBuilder:
                 self._drain()
                 continue
             stop = min(rows, start + room)
-            self._intake.put(request, start, stop)
+            self._intake.copy_rows(request, start, stop)
             start = stop
 
     def _drain(self) -> None:
         if self._intake.filled == 0:
             return
-        chunk = _Chunk.take(self._intake)
+        chunk = _Chunk.from_intake(self._intake)
         if self._counting is not None:
             self._counting.add(chunk, self._hour)
             return
@@ -172,7 +172,7 @@ class _Chunk:
         self.rows = numeric.shape[0]
 
     @classmethod
-    def take(cls, intake: Intake) -> _Chunk:
+    def from_intake(cls, intake: Intake) -> _Chunk:
         columns = [intake.category(i).copy() for i in range(intake.categories)]
         chunk = cls(intake.numeric[: intake.filled].copy(), columns)
         intake.clear()
@@ -257,10 +257,10 @@ class _Counting:
             stop = min(chunk.rows, start + self._block_rows - held)
             part = chunk.part(start, stop)
             cells = np.concatenate((self._cells(part), self._joint_cells(part)))
-            self._put(cells, stop - start, hour)
+            self._add(cells, stop - start, hour)
             start = stop
 
-    def _put(self, cells: NDArray[np.int64], rows: int, hour: int | None) -> None:
+    def _add(self, cells: NDArray[np.int64], rows: int, hour: int | None) -> None:
         self._total += cells
         summary = self._projection.summarise(Counts(cells, rows, self._schema.numeric))
         if not self._open:
@@ -304,7 +304,7 @@ class _Counting:
         self, total: Counts, whole: int, season: Season | None
     ) -> Dispersion:
         found = []
-        for part in parts(self._features):
+        for part in feature_slices(self._features):
             own = season and Season(season.location[:, part], season.scale[:, part])
             cells, projection = total.cells[part], self._projection.part(part)
             location = moments(projection.location, cells)
@@ -329,7 +329,7 @@ class _Counting:
         hours = {
             h: rows for h, rows in self._blocks.hours[index].items() if h is not None
         }
-        return season.taken_from(plain, hours)
+        return season.removed_from(plain, hours)
 
 
 class _Seasons:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.parts import parts
+from drift.feature_slices import feature_slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +88,7 @@ class NumericGrid:
     ) -> None:
         """Add the counts of `rows`, as `count` gives them, to `counts`."""
         if rows.size:
-            for part in parts(self.features):
+            for part in feature_slices(self.features):
                 more = self._count(rows[:, part], part)
                 np.add(counts[part], more, out=counts[part], casting="unsafe")
 
@@ -117,12 +117,12 @@ class NumericGrid:
         if not places:
             return values
         known = [self._whole[start + place] for place in places]
-        told: NDArray[np.floating] = np.array(known, self.dtype)
-        np.subtract(values, told[:, 0], out=values)
+        bounds: NDArray[np.floating] = np.array(known, self.dtype)
+        np.subtract(values, bounds[:, 0], out=values)
         cells: NDArray[np.floating] = np.ceil(values)
         cells += np.floor(values, out=values)
         # Beyond the last one; infinity stays what it is.
-        np.add(cells, ABOVE, out=cells, where=cells > 2 * told[:, 1] - 2)
+        np.add(cells, ABOVE, out=cells, where=cells > 2 * bounds[:, 1] - 2)
         cells += 1
         return cells
 

@@ -149,14 +149,14 @@ def judge(
     """
     settings = AlarmSettings(windows_per_false_alarm=1.0 / false_alarms)
     monitor = Monitor(profile, settings)
-    look = monitor.look(counts, hours)
+    evaluation = monitor.evaluate(counts, hours)
     detectable = _detectable(profile, counts, monitor.log_threshold)
     comparison = Baseline(profile).compare(counts)
     distances = _distances(comparison)
     constant = profile.constant(counts)
     places = {name: index for index, name in enumerate(profile.names)}
-    outcome = _outcome(profile, counts, detectable, alarm=look.alarm)
-    changed = look.named if outcome == "drift" else frozenset()
+    outcome = _outcome(profile, counts, detectable, alarm=evaluation.alarm)
+    changed = evaluation.named if outcome == "drift" else frozenset()
     features = tuple(
         _feature(profile, counts, culprit, places[culprit.feature]).model_copy(
             update={
@@ -166,12 +166,12 @@ def judge(
                 **_constancy(profile, counts, constant, places[culprit.feature]),
             }
         )
-        for culprit in look.features
+        for culprit in evaluation.features
     )
     return Judgement(
         outcome=outcome,
         false_alarms=false_alarms,
-        log_evidence=look.log_evidence,
+        log_evidence=evaluation.log_evidence,
         log_threshold=monitor.log_threshold,
         kept=not profile.caveats,
         caveats=profile.caveats,

@@ -111,18 +111,18 @@ class NameFilter:
         return {"number": self.number, "bits": b64encode(self.bits).decode()}
 
     @classmethod
-    def from_state(cls, told: dict[str, Any] | list[str]) -> NameFilter:
+    def from_state(cls, state: dict[str, Any] | list[str]) -> NameFilter:
         """Restore what `state` returned, or a list of the names themselves.
 
         Raises:
             StateError: it is of no size of ours.
         """
-        if isinstance(told, list):
-            return cls.of({short(name) for name in told})
-        bits = b64decode(told["bits"])
+        if isinstance(state, list):
+            return cls.of({short(name) for name in state})
+        bits = b64decode(state["bits"])
         if len(bits) not in FILTER_BYTES:
             raise StateError(f"a filter of names of {len(bits)} bytes")
-        return cls(int(told["number"]), bits)
+        return cls(int(state["number"]), bits)
 
     def __len__(self) -> int:
         return self.number

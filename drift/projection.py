@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.feature_slices import feature_slices
 from drift.grid import (
     ABOVE,
     CELLS,
     OTHER,
     UNSEEN,
 )
-from drift.parts import parts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -76,7 +76,7 @@ class Projection:
     def coarse(self, cells: Counted) -> Floats:
         """Counts in the coarse bins, (features, BINS), of counts in the fine cells."""
         binned = np.empty((cells.shape[0], BINS))
-        for part in parts(cells.shape[0]):
+        for part in feature_slices(cells.shape[0]):
             binned[part] = _binned(self.bins[part], cells[part])
         return binned
 

@@ -334,8 +334,8 @@ def _restore(payload: dict[str, Any]) -> Profile:
 
 
 def _weekdays(payload: dict[str, Any]) -> tuple[int, ...] | None:
-    told = payload.get("weekdays")
-    return None if told is None else tuple(int(day) for day in told)
+    weekdays = payload.get("weekdays")
+    return None if weekdays is None else tuple(int(day) for day in weekdays)
 
 
 def _finite(value: float) -> float | None:

@@ -44,7 +44,7 @@ class Season:
     location: Floats
     scale: Floats
 
-    def taken_from(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
+    def removed_from(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
         """A summary without its season; `hours` counts the rows of each hour."""
         shares = np.zeros(HOURS)
         for hour, rows in hours.items():

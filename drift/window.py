@@ -239,7 +239,7 @@ class Accumulator:
     def update(self, request: Mapping[str, NDArray[np.generic]]) -> int:
         """Count one request; returns its number of rows."""
         intake = self._intake
-        rows = intake.put_whole(request)
+        rows = intake.copy_whole(request)
         if rows:
             return rows
         rows = intake.rows_of(request)
@@ -250,7 +250,7 @@ class Accumulator:
                 self._flush()
                 continue
             stop = min(rows, start + room)
-            intake.put(request, start, stop)
+            intake.copy_rows(request, start, stop)
             start = stop
         return rows
 
@@ -330,14 +330,14 @@ class Accumulator:
         """The rows that wait for a batch, as JSON values and arrays; after `peek`."""
         return None if self._joint is None else self._joint.state()
 
-    def restore_batch(self, told: dict[str, Any]) -> None:
+    def restore_batch(self, state: dict[str, Any]) -> None:
         """Restore what `batch` returned.
 
         Raises:
             KeyError, TypeError, ValueError: it cannot be read.
         """
         if self._joint is not None:
-            self._joint.resume(told)
+            self._joint.resume(state)
 
     def restore(self, counts: Counts) -> None:
         """Restore saved counts.

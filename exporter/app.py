@@ -140,7 +140,7 @@ class Sidecar:
         old = self.access
         before = {running.task for running in self._running.values()}
         if same_server:
-            self._tls_files.take_up()
+            self._tls_files.reload()
         else:
             self.access = self._connect(config)
             self._tls_files = self._renewed(config)
@@ -165,7 +165,7 @@ class Sidecar:
     @property
     def ready(self) -> bool:
         """Return whether the server was polled once, with any result."""
-        return self.access.board.looked
+        return self.access.board.was_read
 
     @property
     def runners(self) -> list[CollectorRunner | ProbeRunner]:

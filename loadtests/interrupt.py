@@ -17,17 +17,17 @@ NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 @contextlib.contextmanager
 def interruptible() -> Generator[Callable[[], bool]]:
     """Yield a function that returns True after SIGINT or SIGTERM; in the main thread."""
-    asked = False
+    interrupted = False
 
     def note(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal interrupted
+        if interrupted:
             signal.default_int_handler(number, frame)
-        asked = True
+        interrupted = True
 
     before = {number: signal.signal(number, note) for number in NUMBERS}
     try:
-        yield lambda: asked
+        yield lambda: interrupted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -11,7 +11,7 @@ from loadtests.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 Style = Literal["unary", "stream", "sequence"]
 MAX_ENTRIES: Final = 100

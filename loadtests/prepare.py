@@ -11,7 +11,7 @@ import numpy as np
 from exporter.errors import InvalidRequestError
 from exporter.own_requests.own_request import check_parameters
 from exporter.own_requests.payload import InputSettings, make_payload
-from loadtests.engine.run import Options, run_closed
+from loadtests.engine.load_run import Options, run_closed
 from loadtests.errors import LoadError, PlanError
 from loadtests.mix import Entry, Mix, Style
 from loadtests.payloads.bodies import Row, body_of
@@ -30,7 +30,7 @@ from loadtests.result import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
     from loadtests.mix import Body
     from loadtests.scenario import ModelSettings, Scenario
     from loadtests.target import Target

@@ -56,8 +56,8 @@ def _page(url: str | None) -> Page | None:
 def _measured(scenario: Scenario, line: Line | None) -> RunResult:
     progress = None if line is None else line.update
     mix = prepared(scenario)
-    with interruptible() as asked:
-        result = execute(scenario, mix, Options(progress=progress, stop=asked))
+    with interruptible() as interrupted:
+        result = execute(scenario, mix, Options(progress=progress, stop=interrupted))
     if line is not None:
         line.end()
     return result

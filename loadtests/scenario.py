@@ -100,7 +100,7 @@ class ModelSettings(Settings):
                 raise ValueError(f"found batch {self.batch} with prompts; want 1")
         return self
 
-    def refuse(self, settings: tuple[str, ...], beside: str) -> None:
+    def refuse(self, settings: tuple[str, ...], other: str) -> None:
         """Refuse settings that contradict another one.
 
         Raises:
@@ -108,7 +108,7 @@ class ModelSettings(Settings):
         """
         for name in settings:
             if getattr(self, name):
-                raise ValueError(f"found both {name} and {beside}; want one of them")
+                raise ValueError(f"found both {name} and {other}; want one of them")
 
 
 class ClosedLoop(Settings):

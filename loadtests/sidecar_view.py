@@ -42,9 +42,9 @@ def _sums(body: bytes) -> Page:
     kept[catalogue.MODEL_ENERGY.name] = "model"
     found: Page = {}
     for name, labels, value in parse_text(body):
-        told = _WHOLE.get(name) or labels.get(kept.get(name, ""), "")
-        if told:
-            found[name, told] = found.get((name, told), 0.0) + value
+        label = _WHOLE.get(name) or labels.get(kept.get(name, ""), "")
+        if label:
+            found[name, label] = found.get((name, label), 0.0) + value
     return found
 
 
@@ -63,8 +63,8 @@ def between(before: Page | None, after: Page | None) -> dict[str, Any]:
         if name == f"{_PHASE}_count" and count > 0 and (f"{_PHASE}_sum", phase) in rises
     }
     energy = {
-        told: joules
-        for (name, told), joules in rises.items()
+        label: joules
+        for (name, label), joules in rises.items()
         if name in {catalogue.MODEL_ENERGY.name, *_WHOLE} and joules > 0
     }
     found: Mapping[str, Any] = {"phase_seconds": phases, "energy_joules": energy}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 _TIMEOUT_SECONDS: Final = 30.0
 

@@ -51,8 +51,8 @@ def _lines(block: Block, width: int) -> Iterator[str]:  # noqa: C901 - one case 
             for text in block.texts:
                 yield from _wrapped(text, width, "- ")
         case Facts(in_line=True):
-            told = (f"{name}: {value}" for name, value in block.pairs)
-            yield from _wrapped("; ".join(told), width, "· ")
+            pairs = (f"{name}: {value}" for name, value in block.pairs)
+            yield from _wrapped("; ".join(pairs), width, "· ")
         case Facts():
             yield from _pairs(block.pairs, width)
         case Tiles():

@@ -103,10 +103,10 @@ class Plot:
     def _opening(self) -> str:
         return (
             f'<svg class="plot" viewBox="0 0 {_WIDTH} {self.height}" role="img" '
-            f'aria-label="{escape(self._told())}">'
+            f'aria-label="{escape(self._label())}">'
         )
 
-    def _told(self) -> str:
+    def _label(self) -> str:
         names = ", ".join(series.name for series in self.series if series.name)
         return f"{self.title}: {names}; {self.y.label} over {self.x.label}"
 

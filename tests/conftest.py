@@ -18,7 +18,7 @@ pytest.register_assert_rewrite(
 
 import fake_nvml
 from monitoring import Prometheus, Webhook
-from parts import lacking, require, require_triton
+from requirements import lacking, require, require_triton
 
 from exporter.triton.embedded import EmbeddedTriton
 

@@ -200,8 +200,8 @@ def of_range(after: Floats, shown: Floats) -> Floats:
     """
     from scipy.special import betaln, xlogy  # noqa: PLC0415 - 0.1 s, not at import
 
-    asked = np.isfinite(shown).all(axis=1)
-    least, greatest = (np.where(asked, shown[:, side], 0.5) for side in (0, 1))
+    known = np.isfinite(shown).all(axis=1)
+    least, greatest = (np.where(known, shown[:, side], 0.5) for side in (0, 1))
     least = least / (least + SLACK * (1.0 - least))
     greatest = SLACK * greatest / (SLACK * greatest + 1.0 - greatest)
     number = after.sum(axis=-1, keepdims=True)
@@ -209,7 +209,7 @@ def of_range(after: Floats, shown: Floats) -> Floats:
     rest = number - after
     any_share = betaln(after + 0.5, rest + 0.5) - betaln(0.5, 0.5)
     ratio = any_share - xlogy(after, nearest) - xlogy(rest, 1.0 - nearest)
-    return log_mean(np.where(asked, ratio, _NOTHING))
+    return log_mean(np.where(known, ratio, _NOTHING))
 
 
 def log_mean(values: Floats) -> Floats:

@@ -13,8 +13,8 @@ from drift.alarms.explanation import Culprit, explain
 from drift.alarms.ledger import RECENT, Ledger, Sums, pack
 from drift.alarms.selection import e_benjamini_hochberg
 from drift.errors import UNREADABLE, StateError
+from drift.feature_slices import feature_slices
 from drift.joint_pairs import Pair
-from drift.parts import parts
 from drift.projection import EVENTS, Summary
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Evaluation:
     """One evaluation: the evidence of every feature, the strongest first.
 
     `named` are the places in the schema of those that e-BH names.
@@ -156,7 +156,9 @@ class Monitor:
             return self._verdict(total, features, raised=False)
         return self._raise(features, total)
 
-    def look(self, counts: Counts, hours: Mapping[int, int] | None = None) -> Look:
+    def evaluate(
+        self, counts: Counts, hours: Mapping[int, int] | None = None
+    ) -> Evaluation:
         """Return the evidence of one stretch of rows alone; the monitor does not change.
 
         `hours` counts the rows by hour of the week.
@@ -182,7 +184,7 @@ class Monitor:
                 strict=True,
             )
         )
-        return Look(total, total >= self.log_threshold, every, frozenset(named))
+        return Evaluation(total, total >= self.log_threshold, every, frozenset(named))
 
     def log_ratios(self) -> Floats:
         """Log LR of every start, feature and channel: (starts, features, CHANNELS)."""
@@ -190,7 +192,7 @@ class Monitor:
         return np.concatenate(found, axis=1)
 
     def _parts(self) -> Iterator[slice]:
-        return parts(len(self._profile.names), _TOGETHER)
+        return feature_slices(len(self._profile.names), _TOGETHER)
 
     def _of_all_starts(self) -> Floats:
         """Each feature's log evidence, over all starts and channels, (features,)."""
@@ -253,7 +255,7 @@ class Monitor:
         plain = self._projection.summarise(counts)
         if self._profile.season is None or not hours:
             return plain
-        return self._profile.season.taken_from(plain, hours)
+        return self._profile.season.removed_from(plain, hours)
 
     def _raise(self, features: Floats, total: float) -> Verdict:
         everything = self.log_ratios() + self._log_weights

@@ -156,11 +156,11 @@ class Table:
         return self
 
     def chunks(
-        self, tell: Callable[[int], None] = lambda _: None
+        self, report: Callable[[int], None] = lambda _: None
     ) -> Iterator[tuple[Tensors, int | None]]:
         """Tensors of some rows, all of one hour of the week (None without times).
 
-        `tell` is called with the number of rows so far.
+        `report` is called with the number of rows so far.
         """
         done, last = 0, -np.inf
         values = sum(tensor.width for tensor in self.tensors)
@@ -176,7 +176,7 @@ class Table:
                 last = self._in_order(seconds, last, done, time)
                 yield from _by_hour(tensors, hours_of_week(seconds))
             done += rows
-            tell(done)
+            report(done)
 
     def _arranged(self, columns: dict[str, NDArray[np.generic]]) -> Tensors:
         texts = self._texts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
+    from exporter.triton.protocol_types import IndexEntry, ModelSpec, ServerInfo
 
 ModelKey = tuple[str, str]
 """(model, version)"""
@@ -95,7 +95,7 @@ class InventoryBoard:
         if spec is not None:
             self.publish(current)
 
-    def take_signs(self) -> list[ReloadSign]:
+    def pop_signs(self) -> list[ReloadSign]:
         """The signs reported since the last call."""
         with self._lock:
             signs = list(self._signs.values())
@@ -130,7 +130,7 @@ class InventoryBoard:
             )
 
     @property
-    def looked(self) -> bool:
+    def was_read(self) -> bool:
         """Return whether the server was read at least once, with or without success."""
         return self._seen.is_set()
 
@@ -141,7 +141,7 @@ def with_steps(spec: ModelSpec, inventory: Inventory) -> dict[ModelKey, ModelSpe
     waiting = [spec]
     while waiting:
         reached = waiting.pop()
-        key = (reached.name, reached.version)
+        key = reached.key
         if key in found:
             continue
         found[key] = reached

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Tensors = Mapping[str, NDArray[np.generic[Any]]]
-    Take = Callable[[Sequence["Mirrored"]], None]
+    Receiver = Callable[[Sequence["Mirrored"]], None]
 
 log = structlog.get_logger()
 
@@ -48,10 +48,10 @@ class Subscription:
     """A reader's place at the hub; ends with `close`."""
 
     def __init__(
-        self, hub: MirrorHub, models: Callable[[str], bool], take: Take
+        self, hub: MirrorHub, models: Callable[[str], bool], receive: Receiver
     ) -> None:
         self.models = models
-        self.take = take
+        self.receive = receive
         self.turn = threading.Lock()
         self._hub = hub
 
@@ -67,13 +67,15 @@ class MirrorHub:
         self._lock = threading.Lock()
         self._subscriptions: tuple[Subscription, ...] = ()
 
-    def subscribe(self, models: Callable[[str], bool], take: Take) -> Subscription:
-        """Call `take` with every batch of requests to models that `models` accepts.
+    def subscribe(
+        self, models: Callable[[str], bool], receive: Receiver
+    ) -> Subscription:
+        """Call `receive` with every batch of requests to models that `models` accepts.
 
-        `take` is called in the taps' threads, never in two at once: it is to be quick, keep nothing unbounded
+        `receive` is called in the taps' threads, never in two at once: it is to be quick, keep nothing unbounded
         and raise nothing; what it raises is logged and costs the others nothing.
         """
-        subscription = Subscription(self, models, take)
+        subscription = Subscription(self, models, receive)
         with self._lock:
             self._subscriptions = (*self._subscriptions, subscription)
         return subscription
@@ -97,6 +99,6 @@ class MirrorHub:
                 continue
             try:
                 with subscription.turn:
-                    subscription.take(batch)
+                    subscription.receive(batch)
             except Exception:
                 log.exception("mirror_reader_failed", requests=len(batch))

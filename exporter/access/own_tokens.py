@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exporter.triton.model import InferReply
+    from exporter.triton.protocol_types import InferReply
 
 
 @dataclass(frozen=True, slots=True)

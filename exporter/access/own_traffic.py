@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from exporter import errors
 from exporter.access.own_tokens import OwnTokens
-from exporter.triton.model import Tokens
+from exporter.triton.protocol_types import Tokens
 from exporter.triton.token_outputs import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.model import InferReply
+    from exporter.triton.protocol_types import InferReply
 
 REQUEST_ID_PREFIX: Final = "tritonwatch-"
 """Prefix of the id of all our requests, by which traces and taps recognise them."""
@@ -91,7 +91,7 @@ class Touched(NamedTuple):
     batch_size: int
     is_executed: bool = True
     """True if a successful request certainly executes it: not where a cache may answer."""
-    is_asked: bool = True
+    is_success_certain: bool = True
     """True if a successful request is certainly a success of this model too.
 
     Not behind a cache, nor where another model calls it, which may pass over its failure.
@@ -132,7 +132,7 @@ class OwnCounts:
         return self.done + self.possible + self.unresolved
 
 
-class Asked:
+class OwnRequest:
     """One request of ours in flight."""
 
     def __init__(self) -> None:
@@ -209,13 +209,13 @@ class OwnTraffic:
         return True
 
     @contextlib.contextmanager
-    def request(self, touched: Iterable[Touched]) -> Generator[Asked]:
+    def request(self, touched: Iterable[Touched]) -> Generator[OwnRequest]:
         """Account for one own request that reaches `touched`, the requested model first.
 
         What the body raises decides where it counts; errors pass through.
         """
         reached = [Touched(*share) for share in touched]
-        asked = Asked()
+        sent = OwnRequest()
         with self._lock:
             self._lock.wait_for(lambda: not self._pauses, _LONGEST_PAUSE_SECONDS)
             for share in reached:
@@ -225,9 +225,9 @@ class OwnTraffic:
                 )
         is_executed = False
         try:
-            yield asked
+            yield sent
         except BaseException as error:
-            asked.ending = ending_of(error)
+            sent.ending = ending_of(error)
             is_executed = isinstance(error, errors.ModelError)
             raise
         finally:
@@ -237,25 +237,27 @@ class OwnTraffic:
                     counts = self._counts[share.key]
                     left = counts.in_flight - share.booking
                     self._counts[share.key] = replace(counts, in_flight=left)
-                self._book(reached, asked, is_executed=is_executed)
+                self._book(reached, sent, is_executed=is_executed)
                 self._last_ended = time.monotonic()
                 self._lock.notify_all()
 
-    def _book(self, reached: list[Touched], asked: Asked, *, is_executed: bool) -> None:
-        reply = asked.reply
+    def _book(
+        self, reached: list[Touched], sent: OwnRequest, *, is_executed: bool
+    ) -> None:
+        reply = sent.reply
         tokens = Tokens()
         if reply is not None:
             tokens = reply.tokens or tokens_of(reply.outputs)
         for place, share in enumerate(reached):
             counts = self._counts[share.key]
             booking = share.booking
-            if asked.ending != "unreached":
-                counts = _with_tokens(counts, share, asked, tokens)
-            if asked.ending == "ok":
-                counts = _succeeded(counts, share, from_cache=asked.from_cache)
-            elif asked.ending == "unresolved":
+            if sent.ending != "unreached":
+                counts = _with_tokens(counts, share, sent, tokens)
+            if sent.ending == "ok":
+                counts = _succeeded(counts, share, from_cache=sent.from_cache)
+            elif sent.ending == "unresolved":
                 counts = replace(counts, unresolved=counts.unresolved + booking)
-            elif asked.ending == "failed":
+            elif sent.ending == "failed":
                 counts = replace(
                     counts,
                     failed=counts.failed + (place == 0),
@@ -267,16 +269,16 @@ class OwnTraffic:
 
 
 def _with_tokens(
-    counts: OwnCounts, share: Touched, asked: Asked, tokens: Tokens
+    counts: OwnCounts, share: Touched, sent: OwnRequest, tokens: Tokens
 ) -> OwnCounts:
     """Return the counts with the tokens that the backend made for one request."""
     ours = counts.input_tokens, counts.output_tokens
-    if share.is_executed or asked.ending != "ok":
+    if share.is_executed or sent.ending != "ok":
         ours = (
-            ours[0].plus(tokens.input, asked.reply),
-            ours[1].plus(tokens.output, asked.reply),
+            ours[0].plus(tokens.input, sent.reply),
+            ours[1].plus(tokens.output, sent.reply),
         )
-    elif not asked.from_cache:
+    elif not sent.from_cache:
         # A response cache may have answered with tokens that were made earlier.
         ours = ours[0].plus_unknown(1), ours[1].plus_unknown(1)
     return replace(counts, input_tokens=ours[0], output_tokens=ours[1])
@@ -287,7 +289,7 @@ def _succeeded(counts: OwnCounts, share: Touched, *, from_cache: bool) -> OwnCou
     counts = replace(counts, ok=counts.ok + 1)
     if share.is_executed:
         return replace(counts, done=counts.done + booking)
-    if share.is_asked:
+    if share.is_success_certain:
         counts = replace(counts, done=counts.done + Booking(1))
         booking = replace(booking, requests=0)
     if from_cache:

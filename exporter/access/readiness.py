@@ -70,7 +70,7 @@ class _Subject:
     error: errors.TritonError | None = None
     """Reason why the last request got no usable answer, other than lateness."""
     call: Any = None
-    asked_at: float = float("-inf")
+    sent_at: float = float("-inf")
     next_at: float = float("-inf")
     slow: int = 0
     """Consecutive slow answers while it was the only request."""
@@ -135,7 +135,7 @@ class ReadinessAsker:
             sorted(
                 (k for k, s in self._subjects.items() if s.next_at <= now),
                 # The server first and alone: if it is slow, models are asked singly.
-                key=lambda key: (key != _SERVER, self._subjects[key].asked_at),
+                key=lambda key: (key != _SERVER, self._subjects[key].sent_at),
             )
         )
         in_flight: set[ModelKey] = set()
@@ -163,7 +163,7 @@ class ReadinessAsker:
 
     def _begin(self, key: ModelKey, *, may_hang: bool) -> None:
         subject = self._subjects[key]
-        subject.asked_at = self._clock()
+        subject.sent_at = self._clock()
         call = self._client.ready_later(*key, timeout_seconds=GIVE_UP_SECONDS)
         subject.call = call
         call.add_done_callback(lambda _: self._answered.set())

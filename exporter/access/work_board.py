@@ -39,7 +39,7 @@ class TracedResponses:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WorkSnapshot:
     """The work of all model versions at one instant, in monotonic seconds."""
 
     at: float
@@ -51,17 +51,17 @@ class WorkBoard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._look: Look | None = None
+        self._snapshot: WorkSnapshot | None = None
         self.traced: Mapping[ModelKey, TracedResponses] = {}
         """Of models whose responses are tokens; replaced as a whole."""
 
-    def publish(self, look: Look) -> None:
+    def publish(self, snapshot: WorkSnapshot) -> None:
         """Replace the latest reading."""
         with self._lock:
-            self._look = look
+            self._snapshot = snapshot
 
     @property
-    def current(self) -> Look | None:
+    def current(self) -> WorkSnapshot | None:
         """The latest reading, None before the first."""
         with self._lock:
-            return self._look
+            return self._snapshot

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 _POLL_SECONDS: Final = 0.01
 _ASK_SECONDS: Final = 5.0
@@ -132,7 +132,7 @@ class Server:
         """Return the memory in use now."""
         gpu = host = None
         if self._metrics is not None:
-            gpu, host = self._told_by_triton()
+            gpu, host = self._memory_by_triton()
         of_model = None
         for entry in self.grpc.statistics(timeout_seconds=self._timeout_seconds):
             if entry.name == model and entry.memory_bytes:
@@ -144,7 +144,7 @@ class Server:
             of_model,
         )
 
-    def _told_by_triton(self) -> tuple[int | None, int | None]:
+    def _memory_by_triton(self) -> tuple[int | None, int | None]:
         assert self._metrics is not None  # noqa: S101 - for the type checker
         try:
             page = self._metrics.get("/metrics", timeout_seconds=_ASK_SECONDS)
@@ -246,7 +246,7 @@ def _repetition(server: Server, model: str, victims: Sequence[Victim]) -> Repeti
     # As long again in quiet, so that there is something to hold the loading against.
     time.sleep(_POLL_SECONDS)
     unloaded = server.memory(model)
-    _tell(victims, loading=True)
+    _mark(victims, loading=True)
     began = time.monotonic()
     try:
         server.load(model)
@@ -255,7 +255,7 @@ def _repetition(server: Server, model: str, victims: Sequence[Victim]) -> Repeti
         cold = server.infer(spec, "cold-start-1")
         first = time.monotonic() - began
     finally:
-        _tell(victims, loading=False)
+        _mark(victims, loading=False)
     warm = [server.infer(spec, f"cold-start-{n}") for n in range(2, _WARM_REQUESTS + 2)]
     loaded = server.memory(model)
     if victims:
@@ -263,7 +263,7 @@ def _repetition(server: Server, model: str, victims: Sequence[Victim]) -> Repeti
     return Repetition(load, first, cold, float(np.median(warm)), unloaded, loaded)
 
 
-def _tell(victims: Sequence[Victim], *, loading: bool) -> None:
+def _mark(victims: Sequence[Victim], *, loading: bool) -> None:
     for victim in victims:
         victim.loading = loading
 

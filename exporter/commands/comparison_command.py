@@ -125,7 +125,7 @@ async def _compare(
 ) -> Report:
     sidecar = Sidecar(config, seed=settings.seed)
     sidecar.start()
-    started = told = time.monotonic()
+    started = reported_at = time.monotonic()
     try:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
@@ -137,8 +137,8 @@ async def _compare(
                 return report
             if report is None and now - started > _STARTING_SECONDS:
                 raise ConfigError("compare", [_reason(sidecar)])
-            if report is not None and now - told >= 1:
-                told = now
+            if report is not None and now - reported_at >= 1:
+                reported_at = now
                 progress(
                     f"{sum(report.document['pairs'].values())} pairs, "
                     f"{report.outcome} so far{report.held_back}"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Server
     from exporter.features.golden.golden_data import GoldenSet
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 _TIMEOUT_SECONDS: Final = 30.0
 _ROWS: Final = 32
@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Answers:
     """Every answer to a set, rows first, with their scores."""
 
     golden: GoldenSet
@@ -59,7 +59,7 @@ class Asked:
     scores: Mapping[str, float]
 
 
-def ask(wanted: Wanted, tell: Callable[[str], None]) -> Asked:
+def ask(wanted: Wanted, report: Callable[[str], None]) -> Answers:
     """Send the whole set once.
 
     Raises:
@@ -75,10 +75,10 @@ def ask(wanted: Wanted, tell: Callable[[str], None]) -> Asked:
         )
     with closing(connect.clients(target)[0]) as client:
         spec = _spec(client, wanted)
-        return _asked(client, spec, golden, wanted.data, tell)
+        return _answers(client, spec, golden, wanted.data, report)
 
 
-def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
+def record(wanted: Wanted, output: Path, report: Callable[[str], None]) -> Answers:
     """Send the whole set twice, and write it with the answers as expected ones.
 
     Raises:
@@ -89,8 +89,8 @@ def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
     if not output.parent.is_dir():
         reason = f"found {str(output)!r}: no such folder: {output.parent}"
         raise ConfigError("--output", [reason])
-    first = ask(wanted, tell)
-    second = ask(wanted, tell)
+    first = ask(wanted, report)
+    second = ask(wanted, report)
     settings = wanted.data
     for name, array in first.outputs.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -124,7 +124,7 @@ def _spec(client: Server, wanted: Wanted) -> ModelSpec:
     version = wanted.version
     if not version:
         index = client.repository_index(timeout_seconds=_TIMEOUT_SECONDS)
-        ready = [(e.name, e.version) for e in index if e.ready]
+        ready = [e.key for e in index if e.ready]
         found = latest_of(ready, wanted.model)
         if found is None:
             names = sorted({name for name, _ in ready})
@@ -135,13 +135,13 @@ def _spec(client: Server, wanted: Wanted) -> ModelSpec:
     return client.model_spec(wanted.model, version, timeout_seconds=_TIMEOUT_SECONDS)
 
 
-def _asked(
+def _answers(
     client: Server,
     spec: ModelSpec,
     golden: GoldenSet,
     settings: GoldenData,
-    tell: Callable[[str], None],
-) -> Asked:
+    report: Callable[[str], None],
+) -> Answers:
     prepared = prepare(golden, spec)
     scoring = Scoring(prepared, settings, spec)
     rng = np.random.default_rng(0)
@@ -170,27 +170,27 @@ def _asked(
         for name, array in outputs.items():
             parts.setdefault(name, []).append(array)
         if begin // size % 100 == 0:
-            tell(f"{begin + len(places)} of {golden.rows} rows")
+            report(f"{begin + len(places)} of {golden.rows} rows")
     back = np.argsort(order)
     joined: dict[str, Array] = {}
     for name, arrays in parts.items():
         if len({array.shape[1:] for array in arrays}) > 1:
-            tell(f"output {name!r} has another shape for another row; it is left out")
+            report(f"output {name!r} has another shape for another row; it is left out")
         else:
             joined[name] = np.concatenate(arrays)[back]
-    return Asked(
+    return Answers(
         golden, spec, joined, {**dict(scoring.scores()), **dict(scoring.errors())}
     )
 
 
-def _columns(asked: Asked, settings: GoldenData) -> Iterator[tuple[str, Array]]:
-    yield from asked.golden.columns.items()
-    if asked.golden.labels is not None:
-        yield settings.label or "label", asked.golden.labels
-    for name, array in asked.outputs.items():
+def _columns(answers: Answers, settings: GoldenData) -> Iterator[tuple[str, Array]]:
+    yield from answers.golden.columns.items()
+    if answers.golden.labels is not None:
+        yield settings.label or "label", answers.golden.labels
+    for name, array in answers.outputs.items():
         yield f"{data.EXPECTED}{name}", array
-    if "accuracy" in asked.scores:
-        yield golden_formats.ACCURACY, np.array([asked.scores["accuracy"]])
+    if "accuracy" in answers.scores:
+        yield golden_formats.ACCURACY, np.array([answers.scores["accuracy"]])
 
 
 def _write(path: Path, columns: Mapping[str, Array]) -> None:

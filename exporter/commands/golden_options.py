@@ -65,14 +65,14 @@ def _run_golden(options: argparse.Namespace) -> int:
     progress = progress_of("golden")
     recorded = hasattr(options, "output")
     if recorded:
-        asked = golden_command.record(wanted, options.output, progress)
+        answers = golden_command.record(wanted, options.output, progress)
     else:
-        asked = golden_command.ask(wanted, progress)
-    for metric, value in asked.scores.items():
+        answers = golden_command.ask(wanted, progress)
+    for metric, value in answers.scores.items():
         print(f"{metric} {value:.6g}")
-    print(f"sha256 {asked.golden.sha256}  {asked.golden.rows} rows  {options.data}")
+    print(f"sha256 {answers.golden.sha256}  {answers.golden.rows} rows  {options.data}")
     if recorded:
         print(
-            f"recorded {asked.spec.name} version {asked.spec.version} in {options.output}"
+            f"recorded {answers.spec.name} version {answers.spec.version} in {options.output}"
         )
-    return 0 if asked.scores.get("match", 1.0) == 1.0 else 1
+    return 0 if answers.scores.get("match", 1.0) == 1.0 else 1

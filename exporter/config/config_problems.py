@@ -74,11 +74,11 @@ def problems(
     for item, place in errors:
         # A value without its variable is wrong in ways that mean nothing, and a list
         # is called too short when all its entries are wrong.
-        told = any(place.path[: len(path)] == path for path in document.unset)
+        is_unset = any(place.path[: len(path)] == path for path in document.unset)
         hollow = any(path[:-1] == place.path for path in paths)
         if item["type"] == "too_short" and hollow:
             continue
-        if item["type"] == "extra_forbidden" or not told:
+        if item["type"] == "extra_forbidden" or not is_unset:
             found += _sentences(item, place, document)
     return found
 
@@ -193,10 +193,10 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
             yield f"{where}.{key}: found {shown}; {meant} {_tags(place)}"
         case "value_error":
             for line in str(context["error"]).split("\n"):
-                told = _as_written(line, document.secrets)
-                if told.startswith("want "):
-                    told = f"found {_masked(place, document)}; {told}"
-                yield f"{where}: {told}" if place.path else told
+                text = _as_written(line, document.secrets)
+                if text.startswith("want "):
+                    text = f"found {_masked(place, document)}; {text}"
+                yield f"{where}: {text}" if place.path else text
         case _:
             value = _value(place.path, document)
             wanted = _wanted(item, place.nodes[-2:], value)

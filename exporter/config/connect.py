@@ -120,7 +120,7 @@ class RenewedFiles:
         self._contents = tls_files.contents(target.tls, _PLACE)
         self._refused = ""
 
-    def take_up(self) -> None:
+    def reload(self) -> None:
         """Read the files; new ones are used from the next connection on.
 
         Raises:
@@ -145,7 +145,7 @@ class RenewedFiles:
     def watch(self) -> None:
         """Load changed files; log once if one cannot be used."""
         try:
-            self.take_up()
+            self.reload()
         except ConfigError as error:
             if str(error) != self._refused:
                 self._refused = str(error)

@@ -282,7 +282,7 @@ class _Watch:
                 self._revive()
                 for line in sidecar:
                     self._screen.event(f"sidecar: {_shortened(line)}")
-                self._look()
+                self._poll()
 
     def _play(self, elapsed_seconds: float) -> None:
         while self._acts and self._acts[0].is_due(
@@ -298,7 +298,7 @@ class _Watch:
             )
             self._triton.start()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             page = self._client.get("/metrics", timeout_seconds=_PERIOD_SECONDS)
             status = self._client.get("/api/v1/status", timeout_seconds=_PERIOD_SECONDS)

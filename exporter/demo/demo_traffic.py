@@ -14,14 +14,14 @@ import numpy as np
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 from exporter.triton.tensors import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from exporter.triton.model import Array, InferReply
+    from exporter.triton.protocol_types import Array, InferReply
 
 
 _WAITING: Final = 100

@@ -55,7 +55,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._parts = self._body_bytes = 0
         self._stalled = False
         self._waits_since = 0.0
-        self._asked_at = 0.0
+        self._requested_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._answered: Any = None
         """The request that is being answered, with others perhaps behind it."""
@@ -94,7 +94,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.waits:
             return self._waits_since
         # However steadily a body drips in, it counts from its beginning.
-        return self._asked_at if self.cycle.more_body else None
+        return self._requested_at if self.cycle.more_body else None
 
     # Time.
 
@@ -136,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _answer_left(self) -> float:
-        return max(0.0, self._asked_at + ANSWER_SECONDS - self.loop.time())
+        return max(0.0, self._requested_at + ANSWER_SECONDS - self.loop.time())
 
     def _unset_timer(self) -> None:
         if self._timer is not None:
@@ -179,7 +179,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _BoundError
         if not self._stalled:
             self._unset_timer()
-        self._asked_at = self.loop.time()
+        self._requested_at = self.loop.time()
         super().on_headers_complete()
         if not self.pipeline:
             self._answered = self.cycle

@@ -36,7 +36,7 @@ class Shape:
     """Number of the class; -1 if no class has the highest score, as for all zeros."""
 
 
-def looked_at(output: NDArray[np.generic], *, classes: bool | None = None) -> Shape:
+def shape_of(output: NDArray[np.generic], *, classes: bool | None = None) -> Shape:
     """The rows of an output tensor, rows first.
 
     `classes` says whether its last axis is classes; None takes it for that where there

@@ -33,14 +33,14 @@ def request_body(
     parameters: Mapping[str, object],
 ) -> bytes:
     """Return the body of a request for one streamed answer with its usage."""
-    asked: dict[str, object] = (
+    prompt_fields: dict[str, object] = (
         {"messages": [{"role": "user", "content": prompt}]}
         if api == "chat"
         else {"prompt": prompt}
     )
     document = {
         "model": model,
-        **asked,
+        **prompt_fields,
         "max_tokens": max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -111,8 +111,8 @@ def error_of(document: Mapping[str, Any]) -> str | None:
         if document.get("object") != "error":
             return None
         error = document
-    told = error.get("message") if isinstance(error, dict) else error
-    return told if isinstance(told, str) and told else f"error {told!r}"
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) and message else f"error {message!r}"
 
 
 def _has_content(choice: object) -> bool:

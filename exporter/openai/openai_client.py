@@ -26,7 +26,7 @@ from exporter.openai.completions import (
 )
 from exporter.openai.event_stream import EventStream
 from exporter.triton.http import status_error
-from exporter.triton.model import (
+from exporter.triton.protocol_types import (
     IndexEntry,
     InferReply,
     ModelSpec,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from exporter.openai.completions import Api
     from exporter.triton.http import HttpClient
-    from exporter.triton.model import InferRequest
+    from exporter.triton.protocol_types import InferRequest
 
 MAX_EVENT_BYTES: Final = 1 << 20
 """Limit of one event: those of a short answer have some hundred bytes."""

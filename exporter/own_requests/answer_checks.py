@@ -13,7 +13,7 @@ from exporter.triton.tensors import FLOATS, decode, shown_shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.triton.model import (
+    from exporter.triton.protocol_types import (
         Array,
         InferReply,
         ModelSpec,

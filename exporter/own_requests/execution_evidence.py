@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.triton.grpc import GrpcClient
-    from exporter.triton.model import ModelSpec, ModelStatistics
+    from exporter.triton.protocol_types import ModelSpec, ModelStatistics
 
 # Triton books an answer up to some milliseconds after it was sent.
 _LAG_READS: Final = 5
@@ -88,9 +88,7 @@ def read(grpc: GrpcClient, watched: Watched, timeout_seconds: float) -> Reading:
     keys = watched.keys
     name, version = next(iter(keys)) if len(keys) == 1 else ("", "")
     found = grpc.statistics(name, version, timeout_seconds=timeout_seconds)
-    return Reading(
-        {(e.name, e.version): e for e in found if (e.name, e.version) in keys}
-    )
+    return Reading({e.key: e for e in found if e.key in keys})
 
 
 def all_executed(

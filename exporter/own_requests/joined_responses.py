@@ -13,7 +13,7 @@ from exporter.triton.tensors import decode, shown_shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.triton.model import Array, InferReply, ModelSpec
+    from exporter.triton.protocol_types import Array, InferReply, ModelSpec
 
 
 def joined_outputs(spec: ModelSpec, reply: InferReply) -> dict[str, Array]:

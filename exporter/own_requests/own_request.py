@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.errors import InvalidRequestError
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 from exporter.triton.sequence_ids import draw_sequence_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
     Parameter = bool | int | float | str
 

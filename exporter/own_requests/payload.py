@@ -16,7 +16,7 @@ from exporter.triton.tensors import FLOATS, MAX_RANK, array_dtype, shown_shape
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from exporter.triton.model import Array, ModelSpec, TensorSpec
+    from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
 
 MAX_ELEMENTS: Final = 16 * 1024 * 1024
 """Limit of elements of all inputs of one request together."""

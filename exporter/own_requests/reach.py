@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory, ModelKey
-    from exporter.access.own_traffic import Asked
-    from exporter.triton.model import InferRequest, ModelSpec
+    from exporter.access.own_traffic import OwnRequest
+    from exporter.triton.protocol_types import InferRequest, ModelSpec
 
 _MOST_LEVELS: Final = 8
 """Ensembles of ensembles are followed this deep; Triton refuses a cycle."""
@@ -30,11 +30,11 @@ _MOST_TOUCHED: Final = 256
 @contextlib.contextmanager
 def own_inference(
     access: Access, spec: ModelSpec, request: InferRequest
-) -> Generator[Asked]:
+) -> Generator[OwnRequest]:
     """Account for one own inference; exceptions of the body pass through."""
     touched = touched_by(spec, access.board.current, request, access.own.calls)
-    with access.own.request(touched) as asked:
-        yield asked
+    with access.own.request(touched) as sent:
+        yield sent
 
 
 def touched_by(
@@ -46,7 +46,7 @@ def touched_by(
     """The model versions whose statistics one request to `spec` raises, it first."""
     batch_size = next((a.shape[0] for a in request.inputs.values() if a.ndim), 1)
     reach = _Reach(inventory, batch_size, calls)
-    reach.add((spec.name, spec.version), spec)
+    reach.add(spec.key, spec)
     return reach.touched
 
 

@@ -8,7 +8,7 @@ from exporter import errors
 
 if TYPE_CHECKING:
     from exporter.access.collector_base import Access
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 
 def changed_signature(
@@ -20,7 +20,7 @@ def changed_signature(
     may have been reloaded under the same version. The server is read at most once in
     REREAD_SECONDS for each version; a change is published to all other users.
     """
-    key = (used.name, used.version)
+    key = used.key
     # Probes by both protocols fail together: the second takes what the first has read.
     with access.board.reread_lock(key):
         known = access.board.current.models.get(key)

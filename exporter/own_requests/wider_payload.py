@@ -17,7 +17,7 @@ from exporter.triton.tensors import FLOATS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from exporter.triton.model import ModelSpec, TensorSpec
+    from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 _ENOUGH_BITS: Final = 24.0
 """2^24 requests: none is met again while a server runs."""

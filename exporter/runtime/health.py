@@ -145,7 +145,7 @@ class Meter:
         self.name = name
         self.statistics = RunnerStatistics()
         self._wall_clock = wall_clock
-        self._told = ""
+        self._logged_failure = ""
 
     def succeeded(self, duration_seconds: float, dropped: int = 0) -> None:
         """A run did its work."""
@@ -172,8 +172,8 @@ class Meter:
     def broken(self, duration_seconds: float, error: Exception) -> None:
         """A run failed as none should; its traceback is in the log once in a row."""
         failure = f"{type(error).__name__}: {error}"
-        if failure != self._told:
-            self._told = failure
+        if failure != self._logged_failure:
+            self._logged_failure = failure
             log.error("collector_broken", collector=self.name, exc_info=error)
         self.failed(duration_seconds, failure)
 

@@ -102,7 +102,7 @@ class EmbeddedTriton:
         self._folder = Path()
         self._keeper: subprocess.Popen[str] | None = None
         self._pid = 0
-        self._told_to_end = False
+        self._was_stopped = False
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:
@@ -122,7 +122,7 @@ class EmbeddedTriton:
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        died = self._keeper is not None and not self.running and not self._told_to_end
+        died = self._keeper is not None and not self.running and not self._was_stopped
         self._keep_log |= died or error is not None
         try:
             self.stop()
@@ -201,7 +201,7 @@ class EmbeddedTriton:
     def stop(self, *, grace_seconds: float = 10.0) -> int | None:
         """End the server: SIGTERM, then SIGKILL; its exit code, None if it never ran."""
         if self._keeper is not None and self.running:
-            self._told_to_end = True
+            self._was_stopped = True
             self._signal_server(signal.SIGTERM)
             self.thaw()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -216,7 +216,7 @@ class EmbeddedTriton:
         """
         if self._keeper is None:
             return None
-        self._told_to_end |= self.running
+        self._was_stopped |= self.running
         if self._pid:
             self._signal_group(signal.SIGKILL)
         else:
@@ -288,7 +288,7 @@ class EmbeddedTriton:
 
     def _launch(self) -> None:
         settings = self._environment.settings(self._folder).items()
-        self._pid, self._told_to_end = 0, False
+        self._pid, self._was_stopped = 0, False
         self._keeper = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
             [
                 *(sys.executable, "-I", "-S", keeper.__file__),

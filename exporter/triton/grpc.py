@@ -22,7 +22,7 @@ from exporter.triton.grpc_replies import (
 )
 from exporter.triton.infer_messages import infer_message, outputs_of, parsed
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
-from exporter.triton.model import (
+from exporter.triton.protocol_types import (
     IndexEntry,
     InferReply,
     InferRequest,

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from exporter import errors
-from exporter.triton.model import (
+from exporter.triton.protocol_types import (
     BatchStatistics,
     Duration,
     ModelStatistics,

@@ -22,8 +22,8 @@ from exporter.triton.http_tensors import (
     decode_json_reply,
     json_request,
 )
-from exporter.triton.model import InferReply, InferRequest
 from exporter.triton.patience import MAX_BODY_BYTES, pool_of
+from exporter.triton.protocol_types import InferReply, InferRequest
 from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from exporter import errors
-from exporter.triton.model import OutputTensor
+from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import array_dtype, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from exporter.triton.model import Array, InferRequest
+    from exporter.triton.protocol_types import Array, InferRequest
 
 BINARY_EXTENSION: Final = "binary_tensor_data"
 _HEADER_LENGTH: Final = "Inference-Header-Content-Length"

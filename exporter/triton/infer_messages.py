@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from exporter import errors
 from exporter.triton.kserve import service_pb2
-from exporter.triton.model import InferRequest, OutputTensor
+from exporter.triton.protocol_types import InferRequest, OutputTensor
 from exporter.triton.tensors import encode
 
 # Its messages are made at run time; no type checker knows them.

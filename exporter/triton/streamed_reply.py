@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from exporter.triton.model import InferReply, OutputTensor, Tokens
+from exporter.triton.protocol_types import InferReply, OutputTensor, Tokens
 from exporter.triton.token_outputs import tokens_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from exporter.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.triton.model import Array, OutputTensor
+    from exporter.triton.protocol_types import Array, OutputTensor
 
 NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {
     "BOOL": np.dtype(np.bool_),

@@ -111,8 +111,8 @@ _SOURCE: Final = "the configuration"
 
 
 def _problem(place: str, key: str, path: Path | None, reason: str) -> ConfigError:
-    told = f"found {path}, which cannot be used: {reason}; want a readable PEM file"
-    return ConfigError(_SOURCE, [f"{place}.{key}: {told}"])
+    problem = f"found {path}, which cannot be used: {reason}; want a readable PEM file"
+    return ConfigError(_SOURCE, [f"{place}.{key}: {problem}"])
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import ProtocolError
-from exporter.triton.model import Tokens
+from exporter.triton.protocol_types import Tokens
 from exporter.triton.tensors import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from exporter.triton.model import OutputTensor
+    from exporter.triton.protocol_types import OutputTensor
 
 INPUT: Final = "num_input_tokens"
 OUTPUT: Final = "num_output_tokens"

@@ -29,7 +29,7 @@ from exporter.network.addresses import is_address
 from exporter.output import exposition
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -165,16 +165,16 @@ def _findings(
     found: Estimate | None,
     level_ratio: float,
 ) -> Findings:
-    beside = _beside(bench.records, found, level_ratio)
+    near = _near_boundary(bench.records, found, level_ratio)
     findings = Findings(
         ending=ending,
         estimate=found,
         unloaded_p50=bench.unloaded_p50,
         saturation=_saturation(bench, found),
-        repetitions=len(beside),
+        repetitions=len(near),
         spent_seconds=0.0,
     )
-    _judge(bench, beside, findings)
+    _judge(bench, near, findings)
     return findings
 
 
@@ -182,11 +182,11 @@ def _unfound(bench: Bench) -> str:
     """Return why the search ended without runs on both sides of the boundary."""
     if bench.records:
         return "the boundary was not reached before the budget was spent"
-    told = sorted({reason for record in bench.rejected for reason in record.reasons})
-    return f"no run counted: {told[0] if told else 'the budget was too small for one'}"
+    reasons = sorted({reason for record in bench.rejected for reason in record.reasons})
+    return f"no run counted: {reasons[0] if reasons else 'the budget was too small for one'}"
 
 
-def _beside(
+def _near_boundary(
     records: list[Record], found: Estimate | None, level_ratio: float
 ) -> list[Record]:
     """Return the runs within one step of the boundary, on either side."""
@@ -218,23 +218,23 @@ def _instances(bench: Bench) -> int | None:
     return max(counts.values()) or None if len(counts) == 1 else None
 
 
-def _judge(bench: Bench, beside: list[Record], findings: Findings) -> None:
+def _judge(bench: Bench, near: list[Record], findings: Findings) -> None:
     """Collect the reasons against the result, from the runs that it is based on."""
-    disturbed = [record for record in beside if record.reasons]
-    told = sorted({reason for record in disturbed for reason in record.reasons})
-    if len(disturbed) > bench.limits.rejected_ratio * max(len(beside), 1):
+    disturbed = [record for record in near if record.reasons]
+    reasons = sorted({reason for record in disturbed for reason in record.reasons})
+    if len(disturbed) > bench.limits.rejected_ratio * max(len(near), 1):
         findings.reasons.append(
-            f"{len(disturbed)} of {len(beside)} runs near the boundary were "
-            f"disturbed: {told[0]}"
+            f"{len(disturbed)} of {len(near)} runs near the boundary were "
+            f"disturbed: {reasons[0]}"
         )
-    elif told:
+    elif reasons:
         findings.warnings.append(
-            f"{len(disturbed)} of {len(beside)} runs near the boundary were "
-            f"disturbed: {told[0]}"
+            f"{len(disturbed)} of {len(near)} runs near the boundary were "
+            f"disturbed: {reasons[0]}"
         )
-    restless = sum(not record.observation.settled for record in beside)
-    if restless > len(beside) / 2:
+    restless = sum(not record.observation.settled for record in near)
+    if restless > len(near) / 2:
         findings.warnings.append(
-            f"{restless} of {len(beside)} runs near the boundary did not settle; "
+            f"{restless} of {len(near)} runs near the boundary did not settle; "
             "increase --run-seconds"
         )

@@ -69,8 +69,10 @@ def _measured(
     require_folders(options.json, options.html)
     started_at = time.time()
     mix = prepared(scenario)
-    with interruptible() as asked:
-        bench = bench_of(scenario, settings, mix, _progress_log(options.quiet), asked)
+    with interruptible() as interrupted:
+        bench = bench_of(
+            scenario, settings, mix, _progress_log(options.quiet), interrupted
+        )
         bench.enter = run.enter
         try:
             found = campaign.run(bench, settings)

@@ -21,7 +21,7 @@ from loadtests.result import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
     from loadtests.capacity.load_objective import Slo
     from loadtests.capacity.server_side import ServerSide
     from loadtests.mix import Mix
@@ -173,7 +173,7 @@ class Bench:
         seconds: float,
         result: RunResult,
         watch: Watch,
-        looks: tuple[list[ModelStatistics], list[ModelStatistics]],
+        statistics: tuple[list[ModelStatistics], list[ModelStatistics]],
     ) -> Record:
         requests = result.requests
         seen = observation(rate, requests, self.slo, seconds=seconds)
@@ -186,7 +186,7 @@ class Bench:
             due=kept.intended,
             throughput=_throughput(ended, seen.warmup_seconds, seconds),
             seconds=seconds,
-            phases=phases(*looks, seconds),
+            phases=phases(*statistics, seconds),
             watch=watch,
             reasons=result.verdict.reasons + verdict.reasons,
         )

@@ -13,7 +13,7 @@ from loadtests.tls import grpc_credentials
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
     from loadtests.machine_guard import Watch
     from loadtests.target import Target
 
@@ -92,10 +92,8 @@ def phases(
     before: Sequence[ModelStatistics], after: Sequence[ModelStatistics], seconds: float
 ) -> Phases | None:
     """Return the increase between two readings; None without one, or if counters fell."""
-    started = {(s.name, s.version): s for s in before}
-    pairs = [
-        (started[key], s) for s in after if (key := (s.name, s.version)) in started
-    ]
+    started = {s.key: s for s in before}
+    pairs = [(started[key], s) for s in after if (key := s.key) in started]
 
     def rise(name: str) -> tuple[int, float]:
         return (
@@ -147,7 +145,7 @@ def saturated(
         return _full(
             "unknown", "the server has no suitable statistics, as for streamed answers"
         )
-    told = (
+    evidence = (
         f"{phase.queue_share:.0%} of a request's time in the server was spent in the "
         f"queue ({phase.queue_seconds * 1e3:.3g} ms; compute "
         f"{phase.compute_seconds * 1e3:.3g} ms)"
@@ -157,11 +155,11 @@ def saturated(
         return _full(
             "compute",
             f"its {instances} instance{'s' * (instances != 1)} executed {busy:.0%} of "
-            f"the time; {told}",
+            f"the time; {evidence}",
         )
     if phase.queue_share > _QUEUED:
-        return _full("queue", told)
-    return _full("unknown", told)
+        return _full("queue", evidence)
+    return _full("unknown", evidence)
 
 
 def _full(resource: Resource, evidence: str) -> SaturationReport:

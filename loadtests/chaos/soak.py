@@ -89,27 +89,27 @@ class Soak(Settings):
     def broken(self) -> tuple[str, ...]:
         """The faults of the sidecar, in sentences."""
         low, late = self.growth_low, self.growth_late
-        told = []
+        problems = []
         if (
             low is not None
             and late is not None
             and min(low, late) > GROWTH_BYTES_PER_HOUR
         ):
-            told.append(
+            problems.append(
                 f"resident memory grew by at least {low / 1e6:.2g} MB an hour, and by "
                 f"{late / 1e6:.2g} in the second half; at most "
                 f"{GROWTH_BYTES_PER_HOUR / 1e6:g} are wanted"
             )
         if self.open_fds_growth is not None and self.open_fds_growth > _FLAT:
-            told.append(
+            problems.append(
                 f"{self.open_fds_growth} descriptors more than after the warm-up"
             )
         if self.failed_scrapes:
-            told.append(
+            problems.append(
                 "the sidecar did not stay up: "
                 f"{self.failed_scrapes} of {self.scrapes} scrapes failed"
             )
-        return tuple(told)
+        return tuple(problems)
 
 
 def drawn(minutes: float, seed: int) -> Loaded:

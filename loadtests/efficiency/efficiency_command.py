@@ -38,7 +38,7 @@ def run_curve(options: argparse.Namespace) -> int:
     with (
         _announced(run, options),
         metered(sources) as meter,
-        interruptible() as asked,
+        interruptible() as interrupted,
     ):
         report = measure(
             scenario,
@@ -48,7 +48,7 @@ def run_curve(options: argparse.Namespace) -> int:
                 level_seconds=options.level_seconds,
                 concurrency=options.concurrency,
                 maximum_per_second=options.maximum,
-                stop=asked,
+                stop=interrupted,
                 log=_log,
                 follow=run.follow,
             ),
@@ -61,7 +61,11 @@ def run_pair(options: argparse.Namespace) -> int:
     """One model beside another."""
     scenario, sources = _scenario(options), _sources(options)
     run = AnnouncedRun("load", scenario.name, "pair")
-    with _announced(run, options), metered(sources) as meter, interruptible() as asked:
+    with (
+        _announced(run, options),
+        metered(sources) as meter,
+        interruptible() as interrupted,
+    ):
         run.enter("pairs")
         report = compare(
             scenario,
@@ -71,7 +75,7 @@ def run_pair(options: argparse.Namespace) -> int:
                 block_seconds=options.block_seconds,
                 concurrency=options.concurrency,
                 data=options.labelled,
-                stop=asked,
+                stop=interrupted,
                 log=_log,
             ),
         )

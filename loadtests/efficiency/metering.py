@@ -95,15 +95,15 @@ class PowerMeter(Background):
                 readings = source.read()
             except TritonError:
                 continue
-            taken, known = 0, True
+            total, known = 0, True
             for reading in readings:
                 meter = self._meters.setdefault(reading.device.labels, Meter())
                 meter.add(reading)
                 rise, whole = meter.settle(reading.at)
                 # Energy that a counter shows after a gap belongs into that gap.
-                taken += rise + meter.pop_late()
+                total += rise + meter.pop_late()
                 known &= whole
-            self._note(boundary, time.time(), taken / MICRO, known=known)
+            self._note(boundary, time.time(), total / MICRO, known=known)
 
     def _note(self, boundary: str, at: float, joules: float, *, known: bool) -> None:
         with self._lock:

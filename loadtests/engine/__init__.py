@@ -9,6 +9,6 @@ own: from within one, call them in a thread.
 
 from __future__ import annotations
 
-from loadtests.engine.run import Options, Progress, run_closed, run_open
+from loadtests.engine.load_run import Options, Progress, run_closed, run_open
 
 __all__ = ["Options", "Progress", "run_closed", "run_open"]

@@ -18,13 +18,13 @@ from google.protobuf.message import DecodeError
 from exporter import errors
 from exporter.own_requests.answer_checks import output_fault
 from exporter.triton.kserve import service_pb2
-from exporter.triton.model import OutputTensor
+from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
     from loadtests.mix import Body, Entry
 
 pb: Final[Any] = service_pb2

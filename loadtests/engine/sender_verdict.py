@@ -70,8 +70,8 @@ def _unavailable(result: RunResult) -> str | None:
     waited = result.unanswered.waited_seconds
     if not waited:
         return None
-    asked = float(np.nansum(result.requests.done - result.requests.sent))
-    share = waited / (asked + waited)
+    in_flight = float(np.nansum(result.requests.done - result.requests.sent))
+    share = waited / (in_flight + waited)
     if share <= MAX_WAITED:
         return None
     return (

@@ -18,7 +18,7 @@ from loadtests.mix import Body
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
     from loadtests.target import Protocol
 
 pb: Final[Any] = service_pb2

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
     Columns = Mapping[str, Array]
     Read = Callable[[Path, ModelSpec], Iterator[Row]]

@@ -13,7 +13,7 @@ from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.http_path import model_path
 from exporter.triton.kserve import service_pb2
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from exporter.triton.sequence_ids import common_type, types_of_config
 from loadtests.errors import LoadError, PlanError
 from loadtests.tls import grpc_credentials, require_trusted, ssl_context

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from exporter.errors import ProtocolError
-from exporter.triton.model import OutputTensor
+from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import array_dtype, decode
 from loadtests import json_file
 from loadtests.errors import PlanError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from exporter.triton.model import Array, ModelSpec, TensorSpec
+    from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
 
 
 def rows_of(path: Path, spec: ModelSpec) -> Iterator[Row]:

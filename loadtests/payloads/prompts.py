@@ -27,7 +27,7 @@ from loadtests.target import API_OF
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from exporter.triton.model import ModelSpec, TensorSpec
+    from exporter.triton.protocol_types import ModelSpec, TensorSpec
     from loadtests.payloads.bodies import Parameter
     from loadtests.target import Target
 
@@ -112,8 +112,8 @@ class PromptSettings(Settings):
             raise ValueError("found both lengths and file; want one of them")
         given = self.model_fields_set & {"input_tokens", "output_tokens"}
         if given and (self.lengths is not None or self.file is not None):
-            beside = "lengths" if self.lengths is not None else "file"
-            raise ValueError(f"found both {min(given)} and {beside}; want one of them")
+            other = "lengths" if self.lengths is not None else "file"
+            raise ValueError(f"found both {min(given)} and {other}; want one of them")
         return self
 
 

@@ -83,10 +83,14 @@ def _exchanges(path: Path, file: Iterable[str]) -> Iterator[Exchange]:
 def _lengths(row: Mapping[str, Any]) -> Exchange:
     for names in _COLUMNS:
         if all(name in row for name in names):
-            asked, answered = (int(row[name]) for name in names)
-            if not (0 <= asked <= _MOST_TOKENS and 0 <= answered <= _MOST_TOKENS):
-                raise ValueError(f"found lengths of {asked} and {answered} tokens")
-            return Exchange(asked, answered)
+            input_tokens, output_tokens = (int(row[name]) for name in names)
+            if not (
+                0 <= input_tokens <= _MOST_TOKENS and 0 <= output_tokens <= _MOST_TOKENS
+            ):
+                raise ValueError(
+                    f"found lengths of {input_tokens} and {output_tokens} tokens"
+                )
+            return Exchange(input_tokens, output_tokens)
     raise ValueError(f"found {sorted(map(str, row))[:10]}; want {_WANT}")
 
 
@@ -99,6 +103,6 @@ def _conversations(document: Any) -> Iterator[Exchange]:
         if len(turns) < 2:  # noqa: PLR2004 - a question and an answer
             continue
         question, answer = (str(turn["value"]) for turn in turns[:2])
-        asked, answered = (len(text.split()) for text in (question, answer))
-        if asked and answered:
-            yield Exchange(asked, answered, question)
+        input_tokens, output_tokens = (len(text.split()) for text in (question, answer))
+        if input_tokens and output_tokens:
+            yield Exchange(input_tokens, output_tokens, question)

@@ -11,7 +11,7 @@ from exporter.triton.tensors import array_dtype, shown_shape
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
-    from exporter.triton.model import Array, ModelSpec, TensorSpec
+    from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
 
 
 def require_fit(

@@ -15,7 +15,7 @@ import pynvml
 from gpu_board import NONE, Mixed, Sender, counter_joules, first_board, powers_watts
 from gpu_models import MODELS, write_gpu_models
 from gpu_scenario import Scenario
-from parts import require_triton
+from requirements import require_triton
 
 from exporter.access.work_board import WorkBoard
 from exporter.features.energy.sources.nvml import NvmlSettings

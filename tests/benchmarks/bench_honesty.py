@@ -30,7 +30,7 @@ from exporter.features.comparison.quantile_ratio import estimated, walk
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.process_quantiles import process_quantiles
 from exporter.histograms.windowed_histogram import WindowedHistogram
-from exporter.triton.model import InferReply
+from exporter.triton.protocol_types import InferReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

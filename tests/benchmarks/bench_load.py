@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import figures
 import loaded
 from perf_analyzer import VERSION, PerfAnalyzer
-from processes import require_triton
+from sidecar_process import require_triton
 
 from exporter.histograms.histogram import Histogram
 from exporter.triton.embedded import EmbeddedTriton

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import figures
 from monitoring import free_port
-from processes import Process, Scraper, first_page, launched
+from sidecar_process import Process, Scraper, first_page, launched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ _GOALS = {2_000: 12.0, 20_000: 120.0}
 
 def http(*, quick: bool = False) -> Iterator[Figure]:
     """Scrapes of 2,000 and 20,000 series from another process."""
-    fleet = str(Path(__file__).with_name("fleet.py"))
+    fleet = str(Path(__file__).with_name("fleet_page.py"))
     for series, goal in _GOALS.items():
         port = free_port()
         with launched(sys.executable, fleet, str(port), str(series)) as server:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import figures
-from processes import (
+from sidecar_process import (
     MODEL,
     MODELS,
     Process,
@@ -139,7 +139,7 @@ def _scraped(port: int, seconds: float, process: Process | None = None) -> list[
 def throughput(*, quick: bool = False) -> Figure:
     """Requests a second of the loaded server, with the sidecar and with it stopped."""
     require_triton()
-    load = str(Path(__file__).with_name("load.py"))
+    load = str(Path(__file__).with_name("closed_loop_load.py"))
     pairs: list[tuple[_Window, _Window]] = []
     with (
         EmbeddedTriton(MODELS) as triton,

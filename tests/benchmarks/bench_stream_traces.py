@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import figures
 import numpy as np
 from bench_traces import _sink
-from parts import require_triton
+from requirements import require_triton
 from streaming_models import Streams, write_streaming_models
 from traced_tritons import files_of_five, traced
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
-from processes import COMMAND
+from sidecar_process import COMMAND
 
 from loadtests import result_file
 from loadtests.result import Outcome

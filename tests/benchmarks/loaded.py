@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from processes import COMMAND, Process
+from sidecar_process import COMMAND, Process
 
 from exporter.triton.grpc import GrpcClient
 

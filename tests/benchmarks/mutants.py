@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mutant_places import LEFT_OUT, sampled
 from mutant_tests import ROOT, AreaTests, Copy
-from run import hardware, revision
+from run_benchmarks import hardware, revision
 
 if TYPE_CHECKING:
     from mutant_places import Mutant

@@ -18,7 +18,7 @@ from exporter.network.admission import Admission
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.taps.tap import Tap
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 
 MODEL = "bench"
 

@@ -10,7 +10,7 @@ import helm_python
 import kubernetes_validate
 import pytest
 import yaml
-from parts import require
+from requirements import require
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "helm" / "tritonwatch"

@@ -21,7 +21,7 @@ from exporter.taps.mirroring.mirrored_grpc import MessageSink
 from exporter.taps.mirroring.mirrored_http import InferSink
 from exporter.taps.tap_route import TapHead, TapRequest
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 
 if TYPE_CHECKING:
     from exporter.taps.tap_route import TapAnswer

@@ -12,7 +12,7 @@ import pytest
 from gpu_board import NONE, Mixed, Sender, first_board
 from gpu_models import MODELS, write_gpu_models
 from gpu_scenario import Scenario
-from parts import require_triton
+from requirements import require_triton
 
 from exporter import catalogue
 from exporter.access.work_board import WorkBoard

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import promql
 import pytest
 from monitoring import Job, Prometheus, free_port
-from parts import require
+from requirements import require
 from running_demo import running_demo
 from waiting import patience
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from grafana_panels import BUILT, Span, answers, chromium, draw, require_panels
 from monitoring import Job, Prometheus, free_port
-from parts import require
 from playwright.sync_api import sync_playwright
+from requirements import require
 from running_demo import running_demo
 from waiting import patience
 

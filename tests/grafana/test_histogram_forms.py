@@ -16,7 +16,7 @@ import promql
 import pytest
 import yaml
 from catalogue_server import FORMS, LATENCIES, CatalogueServer, empty, watched
-from parts import require
+from requirements import require
 from waiting import patience
 
 from exporter.features.slo.objectives import AvailabilityObjective

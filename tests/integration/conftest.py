@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from parts import require_triton
 from playground import Playground, Traffic
 from playwright.sync_api import sync_playwright
+from requirements import require_triton
 from sidecars import SidecarProcess
 
 from exporter.network.held_port import hold_port

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from monitoring import free_port
-from parts import require_triton
 from production import Production
+from requirements import require_triton
 from traced_tritons import traced, traces_config
 
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Generator

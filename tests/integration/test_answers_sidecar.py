@@ -13,7 +13,7 @@ import pytest
 from waiting import patience
 
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 from exporter.triton.tensors import decode
 
 pytestmark = pytest.mark.triton

@@ -18,7 +18,7 @@ from waiting import patience
 
 from exporter.commands.audit.audit_report import Report
 from exporter.triton.http import HttpClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 FIXED = "2.60.0"

@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 from monitoring import free_port
-from parts import require
 from proxies import Envoy, Nginx, envoy_binary
+from requirements import require
 from waiting import patience
 
 from exporter.triton.embedded import EmbeddedTriton

@@ -9,7 +9,7 @@ from small_models import write_model
 
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 

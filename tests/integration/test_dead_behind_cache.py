@@ -15,7 +15,7 @@ from waiting import wait_until
 from exporter.errors import TritonError
 from exporter.triton import backend
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 

@@ -19,7 +19,7 @@ from monitoring import free_port
 from proxies import ENVOY_CONFIG, ENVOY_LOG, Envoy, envoy_binary
 
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = pytest.mark.triton
 

@@ -11,7 +11,7 @@ import pytest
 from exporter.errors import DeadlineError, ModelError, TritonError
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 from exporter.triton.tensors import decode
 
 DEMO = Path(__file__).parents[2] / "deploy" / "models"

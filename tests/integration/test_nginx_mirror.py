@@ -14,8 +14,8 @@ from mirrored_traffic import (
     spoiled_tap,
 )
 from monitoring import free_port
-from parts import require
 from proxies import Nginx
+from requirements import require
 
 pytestmark = pytest.mark.triton
 

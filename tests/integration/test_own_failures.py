@@ -12,7 +12,7 @@ import pytest
 from exporter.errors import ModelError
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = pytest.mark.triton
 

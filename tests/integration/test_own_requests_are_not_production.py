@@ -20,7 +20,7 @@ from exporter.errors import ModelError
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(900)]
 

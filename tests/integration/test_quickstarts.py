@@ -21,7 +21,7 @@ import documents
 import pytest
 import yaml
 from documents import ROOT
-from parts import lacking, require
+from requirements import lacking, require
 from waiting import patience
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from production import Production
 
 from exporter.errors import TritonError
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = pytest.mark.triton
 

@@ -16,7 +16,7 @@ from exporter.own_requests.payload import make_payload
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
-from loadtests.engine.run import run_closed
+from loadtests.engine.load_run import run_closed
 from loadtests.mix import Entry, Mix
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.metadata import model_spec

@@ -20,7 +20,7 @@ from waiting import wait_until
 
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = pytest.mark.triton
 

@@ -11,7 +11,7 @@ from monitoring import free_port
 from waiting import patience
 
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = pytest.mark.triton
 

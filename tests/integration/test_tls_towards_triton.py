@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_triton import FakeModel, FakeTriton
-from parts import require
+from requirements import require
 from tls_terminator import Authority, Terminator
 
 from exporter.triton.embedded import EmbeddedTriton

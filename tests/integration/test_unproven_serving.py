@@ -21,7 +21,7 @@ from exporter.runtime.probe_meter import ProbeMeter
 from exporter.triton import backend
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 

@@ -8,7 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from exporter.triton.model import BatchStatistics, Duration, ModelSpec, ModelStatistics
+from exporter.triton.protocol_types import (
+    BatchStatistics,
+    Duration,
+    ModelSpec,
+    ModelStatistics,
+)
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings, Findings
 from loadtests.capacity.estimate import Estimate

@@ -8,7 +8,7 @@ from fake_triton import FakeModel, FakeTriton, Status
 
 from exporter.cli import main
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from loadtests.errors import PlanError
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.metadata import require_fit

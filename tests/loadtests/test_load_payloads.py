@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from loadtests.errors import PlanError
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.corrupt import corrupted

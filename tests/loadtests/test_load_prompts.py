@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from loadtests.errors import PlanError
 from loadtests.payloads import recorded_prompts
 from loadtests.payloads.bodies import body_of

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 
 import pytest
-from parts import require
+from requirements import require
 from tls_terminator import Authority, Terminator
 
 from exporter.cli import main

@@ -8,7 +8,7 @@ from exporter.access.inventory import Inventory
 from exporter.access.probe_base import Target, Verdict
 from exporter.commands.audit.audit_evidence import Evidence, Page
 from exporter.commands.audit.model_seen import Answers
-from exporter.triton.model import (
+from exporter.triton.protocol_types import (
     BatchStatistics,
     Duration,
     IndexEntry,

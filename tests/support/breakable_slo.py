@@ -9,7 +9,7 @@ import numpy as np
 from production import Production
 
 from exporter.errors import TritonError
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 MODEL = "sleepy"
 OBJECTIVE = 0.95

@@ -9,7 +9,7 @@ from pathlib import Path
 from production import Production
 
 from exporter.errors import TritonError
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 DEMO = Path(__file__).parents[2] / "deploy" / "models"
 HELD_OUT = DEMO / "digits_fp32/data/held_out.npz"

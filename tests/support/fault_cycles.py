@@ -15,7 +15,7 @@ from waiting import PATIENCE_SECONDS, wait_until
 
 from exporter.errors import TritonError
 from exporter.triton.http import HttpClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Generator

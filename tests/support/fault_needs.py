@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parts import require
+from requirements import require
 
 
 def require_for(fault: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pynvml
 
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -12,7 +12,7 @@ from waiting import patience, wait_until
 
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exporter.access.work_board import Look, ModelWork
+from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.energy.energy_accounts import Books
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.placement import Placement
@@ -152,9 +152,9 @@ def _other_joules(rng: np.random.Generator, trace: Trace, ticks: Floats) -> Floa
     return np.interp(ticks, np.arange(len(watts)), np.cumsum(watts) - watts[0])
 
 
-def _look(at: float, ticks: Floats, busy: Floats) -> Look:
+def _look(at: float, ticks: Floats, busy: Floats) -> WorkSnapshot:
     seconds = [float(np.interp(at, ticks, item)) for item in busy]
-    return Look(
+    return WorkSnapshot(
         float(at),
         {
             key_of(number): ModelWork(item, item, round(item / EXECUTION_SECONDS))

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from monitoring import free_port
-from parts import lacking
+from requirements import lacking
 from waiting import patience
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"

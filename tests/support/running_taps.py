@@ -15,7 +15,7 @@ from exporter.network.admission import Admission
 from exporter.system.memory_budget import MemoryBudget
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.taps.tap import Tap
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 
 REQUEST = "org.kubeflow.serving.inference.request"
 PATH = "/v2/models/m/infer"

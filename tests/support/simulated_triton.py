@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from exporter import errors
 from exporter.access.own_traffic import OwnTraffic
 from exporter.features.statistics.production_counts import Production
-from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
+from exporter.triton.protocol_types import BatchStatistics, Duration, ModelStatistics
 
 KEY = ("m", "1")
 TICKS = 10  # from look to look

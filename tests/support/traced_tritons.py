@@ -14,7 +14,7 @@ from exporter.features.traces.traced_request import PHASES
 from exporter.histograms.quantiles import minimum_count
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 DEMO = Path(__file__).parents[2] / "deploy" / "models"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.access.inventory import Inventory
 from exporter.commands.audit.model_seen import ModelSeen
-from exporter.triton.model import ModelStatistics, ServerInfo
+from exporter.triton.protocol_types import ModelStatistics, ServerInfo
 from exporter.triton.upstream import GPU_ENERGY, GPU_POWER
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.commands.audit.model_seen import Answers
-    from exporter.triton.model import IndexEntry
+    from exporter.triton.protocol_types import IndexEntry
 
 Part = Literal["http", "statistics", "metrics", "traces"]
 """Sources that can be missing while the server itself answers."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.commands.audit.audit_evidence import Labels, Part
     from exporter.config.configuration import Config
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 SETUP_SHARE: Final = 0.25
 """Limit of the time for reading the inventory, as a share of the duration."""

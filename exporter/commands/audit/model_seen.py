@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exporter.catalogue.probe_outcomes import SERVED
-from exporter.triton.model import Duration, ModelStatistics
+from exporter.triton.protocol_types import Duration, ModelStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from exporter.access.inventory import ModelKey
     from exporter.access.probe_base import Target, Verdict
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 ENOUGH_REQUESTS: Final = 10
 """Requests below which a mean has no meaning."""

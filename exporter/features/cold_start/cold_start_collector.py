@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.model import IndexEntry, ModelSpec
+    from exporter.triton.protocol_types import IndexEntry, ModelSpec
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class _Start:
     load_seconds: float | None = None
     first_seconds: float | None = None
     cold_seconds: float | None = None
-    asked: bool = True
+    probed: bool = True
 
 
 class ColdStartCollector:
@@ -100,8 +100,8 @@ class ColdStartCollector:
             raise
 
     def _follow(self, index: Sequence[IndexEntry], now: float) -> None:
-        listed = {(entry.name, entry.version) for entry in index}
-        ready = {(e.name, e.version) for e in index if e.ready}
+        listed = {entry.key for entry in index}
+        ready = {e.key for e in index if e.ready}
         # A model that was never loaded is listed without a version while it loads.
         loading = {e.name for e in index if e.state == "LOADING"}
         for name in loading:
@@ -122,15 +122,15 @@ class ColdStartCollector:
         start = start or _Start()
         if start.began is not None:
             start.load_seconds = now - start.began
-        start.asked = not self._settings.ask
+        start.probed = not self._settings.ask
         self._starts[key] = start
 
     def _send_one(self) -> None:
         """Send one request at a time, so that a model that hangs delays at most one poll."""
         for key, start in self._starts.items():
-            if start.asked or key not in (self._ready or ()):
+            if start.probed or key not in (self._ready or ()):
                 continue
-            start.asked = True
+            start.probed = True
             try:
                 spec = self._access.grpc.model_spec(
                     *key, timeout_seconds=self._settings.timeout_seconds
@@ -150,9 +150,9 @@ class ColdStartCollector:
         )
         request = own_request(spec, own.new_request_id("cold-start"), payload.inputs)
         send = grpc.infer_stream if spec.decoupled else grpc.infer
-        with own_inference(self._access, spec, request) as asked:
+        with own_inference(self._access, spec, request) as sent:
             reply = send(request, timeout_seconds=self._settings.timeout_seconds)
-            asked.reply = reply
+            sent.reply = reply
         return reply.duration_seconds
 
     def _samples(self) -> Sequence[Sample]:

@@ -114,7 +114,7 @@ class ProductionComparison:
 
     def _resolve(self) -> tuple[ModelKey, ModelKey] | None:
         board = self._access.board
-        if not board.looked:
+        if not board.was_read:
             # The server was not polled yet: nothing is missing.
             return None
         try:
@@ -124,8 +124,8 @@ class ProductionComparison:
             return None
         self.problem = ""
         return (
-            (champion.name, champion.version),
-            (challenger.name, challenger.version),
+            champion.key,
+            challenger.key,
         )
 
     def _window(

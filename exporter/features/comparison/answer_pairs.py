@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from exporter.features.comparison.comparison_settings import Metric
     from exporter.features.comparison.confidence import Values
-    from exporter.triton.model import Array, InferReply, OutputTensor
+    from exporter.triton.protocol_types import Array, InferReply, OutputTensor
 
 
 PairOutcome = Literal[
@@ -47,7 +47,7 @@ _MEANS: Final[Mapping[Metric, Callable[[Values, Values, float], Interval | None]
     "latency_variance": variance_ratio,
 }
 # An interval that moved less than the next per cent of pairs can move it is kept.
-_WORTH_A_LOOK: Final = 0.01
+_RECOMPUTED_AFTER: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +161,14 @@ class Pairs:
     def _latency(self, metric: Metric, seconds: Values) -> Interval | None:
         count = seconds.shape[1]
         known = self._found.get(metric)
-        if known is not None and count < known[0] * (1 + _WORTH_A_LOOK):
+        if known is not None and count < known[0] * (1 + _RECOMPUTED_AFTER):
             return known[1]
-        interval = self._looked(metric, seconds)
+        interval = self._interval(metric, seconds)
         if interval is not None:
             self._found[metric] = (count, interval)
         return interval
 
-    def _looked(self, metric: Metric, seconds: Values) -> Interval | None:
+    def _interval(self, metric: Metric, seconds: Values) -> Interval | None:
         champion, challenger = seconds
         count = len(champion)
         if not count:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.features.comparison.comparison_settings import Metric
     from exporter.samples import AnySample
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 ENERGY: Final = "triton_model_energy_joules_total"
 INFERENCES: Final = "triton_inferences_total"
@@ -115,7 +115,7 @@ class Resources:
     def _memory(self, keys: tuple[ModelKey, ModelKey]) -> tuple[int, int] | None:
         try:
             found = {
-                (entry.name, entry.version): entry.memory_bytes
+                entry.key: entry.memory_bytes
                 for entry in self._statistics(timeout_seconds=_TIMEOUT_SECONDS)
             }
         except TritonError:

@@ -63,16 +63,16 @@ class Budget:
         self._settings = settings
         self._next = now
         self._first: Production | None = None
-        self._looks: deque[tuple[float, Production]] = deque()
+        self._readings: deque[tuple[float, Production]] = deque()
         """Observations of the last `_RATE_SECONDS`, at least the last two."""
         self._rose_at = now
         self._idle = False
         self._inferences = 0.0
-        self._asked = 0.0
+        self._requested = 0.0
         # Sent since the latest reading, while the champion seemed idle.
         self._unpaid = 0.0
         self._earned_seconds = 0.0
-        self._taken = BusyTime()
+        self._busy = BusyTime()
 
     @property
     def used(self) -> Used:
@@ -80,11 +80,11 @@ class Budget:
         with self._lock:
             if self._first is None:
                 return Used(None, None)
-            inferences = self._looks[-1][1].inferences - self._first.inferences
-            ours, served = self._taken.known
+            inferences = self._readings[-1][1].inferences - self._first.inferences
+            ours, served = self._busy.known
             busy = served - self._first.busy_seconds
             return Used(
-                self._asked / inferences if inferences > 0 else None,
+                self._requested / inferences if inferences > 0 else None,
                 ours / busy if busy > 0 else None,
             )
 
@@ -101,7 +101,7 @@ class Budget:
                 return
             if self._first is None:
                 self._first, self._rose_at = production, at
-            before = self._looks[-1][1] if self._looks else production
+            before = self._readings[-1][1] if self._readings else production
             self._note(at, production)
             inferences = max(0.0, production.inferences - before.inferences)
             busy = max(0.0, production.busy_seconds - before.busy_seconds)
@@ -111,7 +111,7 @@ class Budget:
             settings = self._settings
             self._inferences += inferences * (settings.request_ratio or 0.0)
             self._earned_seconds += busy * (settings.busy_ratio or 0.0)
-            self._taken.update(
+            self._busy.update(
                 booked_seconds, production.busy_seconds, paid=not self._idle
             )
             if not self._idle:
@@ -134,7 +134,7 @@ class Budget:
             if self._idle:
                 rate = settings.idle_pairs_per_second
                 return Wait(paced.seconds if rate else math.inf, "idle")
-            left = self._earned_seconds - self._taken.seconds
+            left = self._earned_seconds - self._busy.seconds
             most = self._most_kept * busy_seconds
             if left > most > 0:
                 self._earned_seconds, left = self._earned_seconds - left + most, most
@@ -164,7 +164,7 @@ class Budget:
     def waited(self, seconds: float) -> None:
         """Add the total time for which answers of both were awaited."""
         with self._lock:
-            self._taken.waited(seconds)
+            self._busy.waited(seconds)
 
     @property
     def _unlimited(self) -> bool:
@@ -176,18 +176,18 @@ class Budget:
 
     def _pay(self, inferences: float) -> None:
         self._inferences -= inferences
-        self._asked += inferences
+        self._requested += inferences
 
     def _note(self, at: float, production: Production) -> None:
-        self._looks.append((at, production))
-        while len(self._looks) > 2 and self._looks[1][0] <= at - _RATE_SECONDS:  # noqa: PLR2004
-            self._looks.popleft()
+        self._readings.append((at, production))
+        while len(self._readings) > 2 and self._readings[1][0] <= at - _RATE_SECONDS:  # noqa: PLR2004
+            self._readings.popleft()
 
     def _rates(self) -> tuple[float, float]:
         """Production's inferences and busy seconds a second; 0 while unknown."""
-        if not self._looks or self._looks[0][0] == self._looks[-1][0]:
+        if not self._readings or self._readings[0][0] == self._readings[-1][0]:
             return 0.0, 0.0
-        (since, first), (until, last) = self._looks[0], self._looks[-1]
+        (since, first), (until, last) = self._readings[0], self._readings[-1]
         return (
             max(0.0, last.inferences - first.inferences) / (until - since),
             max(0.0, last.busy_seconds - first.busy_seconds) / (until - since),

@@ -159,13 +159,13 @@ class ComparisonCollector:
         samples: list[AnySample] = []
         problems = []
         # Before its first inventory, which may come during this run, nothing is missing.
-        looked = self._board.looked
+        was_read = self._board.was_read
         for comparison in self.comparisons:
             comparison.update()
             samples += comparison.samples()
             if comparison.problem:
                 problems.append(f"{comparison.settings.name}: {comparison.problem}")
-        if problems and looked:
+        if problems and was_read:
             raise PartialResultError(samples, InvalidRequestError("; ".join(problems)))
         return samples
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from exporter.access.mirror_hub import Mirrored
     from exporter.features.golden.golden_signature import Prepared
     from exporter.own_requests.payload import InputSettings
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 MAX_HELD_BYTES: Final = 16 << 20
 """Limit of mirrored requests that wait to be sent."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access, Collector
     from exporter.access.inventory import Inventory
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 Metric = Literal[
     "agreement",

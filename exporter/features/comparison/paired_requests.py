@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.features.comparison.comparison_inputs import Input
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 _LINGER_SECONDS: Final = 1.0
 """Seconds for which a late answer is still waited for, to learn how Triton counted it."""
@@ -49,12 +49,12 @@ class RequestThread:
         self._ending = False
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
-    def offer(self, side: Side, asked: Input) -> bool:
+    def offer(self, side: Side, inputs: Input) -> bool:
         """Start a request at once; False while the thread is busy with an earlier one."""
         with self._wake:
             if self._busy or self._ending:
                 return False
-            self._job, self._busy = (side, asked), True
+            self._job, self._busy = (side, inputs), True
             self._began = time.monotonic()
             self._wake.notify()
         return True
@@ -78,10 +78,10 @@ class RequestThread:
                     if self._ending:
                         return
                     self._wake.wait()
-                side, asked = self._job
+                side, inputs = self._job
                 self._job = None
             try:
-                side.answered = self._send(side, asked)
+                side.answered = self._send(side, inputs)
             except Exception as error:  # noqa: BLE001 - reported with the comparison
                 side.answered = Answered(None, f"{type(error).__name__}: {error}")
             with self._wake:

@@ -32,14 +32,14 @@ from exporter.features.comparison.paired_requests import (
 if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.access.inventory import ModelKey
-    from exporter.access.work_board import Look
+    from exporter.access.work_board import WorkSnapshot
     from exporter.features.comparison.comparison_inputs import Input
     from exporter.features.comparison.comparison_settings import (
         ComparisonSettings,
         Metric,
     )
     from exporter.features.comparison.confidence import Interval
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 log = structlog.get_logger()
 
@@ -78,7 +78,7 @@ class Shadow:
         """The limit that delays the next pair; None while it is not known."""
         self.keys: tuple[ModelKey, ModelKey] | None = None
         self.problem = _NOT_COMPARED
-        self._latest: Look | None = None
+        self._latest: WorkSnapshot | None = None
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._open: deque[tuple[Side, Side, Input]] = deque()
         self._ending = threading.Event()
@@ -127,17 +127,17 @@ class Shadow:
 
     def update(self) -> None:
         """Add the allowance that production's latest statistics earn."""
-        look = self._access.work.current
-        if self.keys is None or look is None or look is self._latest:
+        snapshot = self._access.work.current
+        if self.keys is None or snapshot is None or snapshot is self._latest:
             # The same reading again does not show that production is idle.
             return
-        self._latest = look
-        champion, challenger = (look.models.get(key) for key in self.keys)
+        self._latest = snapshot
+        champion, challenger = (snapshot.models.get(key) for key in self.keys)
         if champion is None:
-            self.budget.update(look.at, None)
+            self.budget.update(snapshot.at, None)
             return
         self.budget.update(
-            look.at,
+            snapshot.at,
             Production(champion.inferences, champion.production_busy_seconds),
             sum(
                 max(0.0, work.busy_seconds - work.production_busy_seconds)
@@ -201,33 +201,33 @@ class Shadow:
         if wait.seconds > 0:
             return min(wait.seconds, _IDLE_SECONDS)
         try:
-            asked = self.inputs.next(specs[0])
+            inputs = self.inputs.next(specs[0])
         except (errors.TritonError, errors.GoldenDataError) as error:
             self.problem = str(error)
             return _IDLE_SECONDS
         self.problem = ""
-        if asked is None:
+        if inputs is None:
             self.wait = Wait(math.inf, "inputs")
             return _IDLE_SECONDS / 4
-        rows = _rows(specs[0], asked)
+        rows = _rows(specs[0], inputs)
         # The rows are known only now; what they cost more is paid all the same.
         self.budget.spend(now, rows)
-        self._send(specs, asked)
+        self._send(specs, inputs)
         return 0.0
 
-    def _send(self, specs: tuple[ModelSpec, ModelSpec], asked: Input) -> None:
+    def _send(self, specs: tuple[ModelSpec, ModelSpec], inputs: Input) -> None:
         champion, challenger = Side(specs[0]), Side(specs[1])
         order = [(self._champion, champion), (self._challenger, challenger)]
         self._rng.shuffle(order)
         accepted = set()
         for thread, side in order:
-            if thread.offer(side, asked):
+            if thread.offer(side, inputs):
                 accepted.add(id(side))
                 side.done.wait(self._patience_seconds())
         if id(challenger) not in accepted:
             self.pairs.add_missing()
         elif id(champion) in accepted:
-            self._open.append((champion, challenger, asked))
+            self._open.append((champion, challenger, inputs))
         self._gather()
 
     def _patience_seconds(self) -> float:
@@ -242,20 +242,20 @@ class Shadow:
     def _gather(self) -> None:
         """Add the pairs of which both answers are known now."""
         for _ in range(len(self._open)):
-            champion, challenger, asked = self._open.popleft()
+            champion, challenger, inputs = self._open.popleft()
             if not (champion.done.is_set() and challenger.done.is_set()):
                 if len(self._open) < _MOST_OPEN:
-                    self._open.append((champion, challenger, asked))
+                    self._open.append((champion, challenger, inputs))
                 continue
             reply = champion.answered.reply
             if reply is not None:
                 self._recent.append(reply.duration_seconds)
-            self.pairs.add(champion.answered, challenger.answered, asked.label)
+            self.pairs.add(champion.answered, challenger.answered, inputs.label)
 
     def _specs(self) -> tuple[ModelSpec, ModelSpec] | None:
         """Return both models as they are now; log why where they cannot be compared."""
         board = self._access.board
-        if not board.looked:
+        if not board.was_read:
             # The server was not polled yet: nothing is missing.
             return None
         try:
@@ -267,10 +267,7 @@ class Shadow:
         if unlike:
             self.problem = unlike
             return None
-        keys = (
-            (champion.name, champion.version),
-            (challenger.name, challenger.version),
-        )
+        keys = (champion.key, challenger.key)
         if self.keys not in (None, keys):
             # Another version is the latest now: earlier findings do not apply to it.
             log.info("comparison_restarted", comparison=self.settings.name, now=keys)
@@ -294,20 +291,20 @@ class Shadow:
 
     def _busy_seconds(self, key: ModelKey) -> float | None:
         """Return the busy seconds of one request: ours, or else production's."""
-        look = self._access.work.current
-        work = None if look is None else look.models.get(key)
+        snapshot = self._access.work.current
+        work = None if snapshot is None else snapshot.models.get(key)
         if work is None:
             return None
-        asked = self._access.own.counts(key).ok
+        requests = self._access.own.counts(key).ok
         ours = work.busy_seconds - work.production_busy_seconds
-        if asked >= _KNOWN and math.isfinite(ours) and ours > 0:
-            return ours / asked
+        if requests >= _KNOWN and math.isfinite(ours) and ours > 0:
+            return ours / requests
         if work.inferences > 0 and work.production_busy_seconds > 0:
             return work.production_busy_seconds / work.inferences
         return None
 
 
-def _rows(spec: ModelSpec, asked: Input) -> int:
+def _rows(spec: ModelSpec, inputs: Input) -> int:
     if spec.max_batch_size <= 0:
         return 1
-    return next((len(a) for a in asked.arrays.values() if a.ndim), 1)
+    return next((len(a) for a in inputs.arrays.values() if a.ndim), 1)

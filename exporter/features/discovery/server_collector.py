@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
+    from exporter.triton.protocol_types import IndexEntry, ModelSpec, ServerInfo
 
 
 class ServerSettings(CollectorSettings):
@@ -78,7 +78,7 @@ class ServerCollector:
         unreadable = self._read_specs(index, now)
         # Last, so that a readiness request that hangs delays nothing else of this run.
         readiness = self._readiness.ask(
-            [(entry.name, entry.version) for entry in index if entry.ready],
+            [entry.key for entry in index if entry.ready],
             seconds=min(timeout, self._settings.deadline_seconds / 4),
             may_hang=_may_hang(info),
         )
@@ -133,7 +133,7 @@ class ServerCollector:
     def _partial(self, error: errors.TritonError) -> errors.PartialResultError:
         known = self._access.board.current
         answer = self._readiness.ask(
-            [(entry.name, entry.version) for entry in known.index if entry.ready],
+            [entry.key for entry in known.index if entry.ready],
             seconds=self._settings.timeout_seconds,
             may_hang=_may_hang(known.info),
         )
@@ -143,7 +143,7 @@ class ServerCollector:
         return errors.PartialResultError(samples, error)
 
     def _count_loads(self, index: Sequence[IndexEntry], now: float) -> None:
-        ready = {(entry.name, entry.version) for entry in index if entry.ready}
+        ready = {entry.key for entry in index if entry.ready}
         for key in ready:
             self._loads.follow(key)
         if self._ready is not None:
@@ -152,12 +152,12 @@ class ServerCollector:
             for key in self._ready - ready:
                 # Read again when it is back: it may be another model by then.
                 self._specs.pop(key, None)
-        self._loads.keep((e.name, e.version) for e in index)
+        self._loads.keep(e.key for e in index)
         self._ready = ready
 
     def _apply_reload_signs(self, now: float) -> None:
         """Count the reloads that others noticed, and read those models first."""
-        for sign in self._access.board.take_signs():
+        for sign in self._access.board.pop_signs():
             known = self._specs.get(sign.key)
             if known is None:
                 continue
@@ -170,7 +170,7 @@ class ServerCollector:
 
     def _read_specs(self, index: Sequence[IndexEntry], now: float) -> int:
         """Read new or outdated metadata, within half of the deadline; the rest next time."""
-        ready = [(entry.name, entry.version) for entry in index if entry.ready]
+        ready = [entry.key for entry in index if entry.ready]
         self._specs = {key: self._specs[key] for key in ready if key in self._specs}
         due = [key for key in ready if self._age(key, now) is None]
         due += sorted(
@@ -226,8 +226,8 @@ def _model_readiness(
     return [
         Sample(
             catalogue.MODEL_READY,
-            entry.ready and (entry.name, entry.version) not in denying,
-            (entry.name, entry.version),
+            entry.ready and entry.key not in denying,
+            entry.key,
         )
         for entry in index
         # A model never loaded is listed without a version or state: nothing is known.

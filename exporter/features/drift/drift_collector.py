@@ -88,16 +88,16 @@ class DriftCollector:
         self._present = {name for name, _ in inventory.models}
         for model in sorted(self._present):
             latest = latest_version(inventory, model)
-            taken: set[str] = set()
+            used: set[str] = set()
             for entry in self._entries_of(model):
                 subject = self._subject(model, entry)
                 if subject is None or latest is None:
                     continue
-                subject.consider(inventory.models[model, latest], taken)
+                subject.consider(inventory.models[model, latest], used)
                 if subject.watch is not None:
-                    taken |= set(subject.watch.profile.schema.names)
+                    used |= set(subject.watch.profile.schema.names)
                 elif subject.learner is not None:
-                    taken |= set(subject.learner.schema.names)
+                    used |= set(subject.learner.schema.names)
         wanted: dict[str, list[Subject]] = {}
         for subject in self._subjects.values():
             if subject.wanted:

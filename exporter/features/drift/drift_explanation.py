@@ -114,11 +114,11 @@ def _moves(culprit: Culprit) -> list[str]:
     way = "up" if shift > 0 else "down"
     moved = f"shifted {way} by {abs(shift):.2f} sigma"
     spread = f"spread times {ratio:.2f}"
-    told = [
+    moves = [
         *([moved] if abs(shift) >= _WORTH_A_WORD else []),
         *([spread] if abs(ratio - 1.0) >= _WORTH_A_WORD else []),
     ]
-    return told or [moved if culprit.channel == "location" else spread]
+    return moves or [moved if culprit.channel == "location" else spread]
 
 
 def _worst(watch: Watch, result: WindowResult) -> list[dict[str, Any]]:

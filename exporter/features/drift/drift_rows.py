@@ -16,7 +16,7 @@ from exporter.features.drift.drift_tensors import (
     scored,
     sketched,
 )
-from exporter.numerics.answer_distribution import looked_at
+from exporter.numerics.answer_distribution import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +129,7 @@ def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
     if not rows.ndim or not rows.size:
         return np.full(rows.shape[:1], np.nan, np.float32)
     # The same value that the estimated accuracy uses, so that the two agree.
-    confidence = looked_at(rows).confidence
+    confidence = shape_of(rows).confidence
     if confidence is None:
         return np.full(rows.shape[0], np.nan, np.float32)
     return confidence.astype(np.float32)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from drift.features import Schema
     from exporter.features.drift.drift_settings import DriftLearnSettings, DriftSettings
     from exporter.features.drift.drift_tensors import Declared
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
     Tensors = Mapping[str, NDArray[np.generic[Any]]]
 
@@ -138,20 +138,20 @@ class Subject:
         if rows is not None and reader is not None:
             reader.add(rows.of(request))
 
-    def consider(self, spec: ModelSpec, taken: set[str]) -> None:
+    def consider(self, spec: ModelSpec, used: set[str]) -> None:
         """Check the model and the reference's file again.
 
-        `taken` are names of features that another side of the model has already.
+        `used` are names of features that another side of the model has already.
         """
         reference = self.settings.reference
         stamp = None if reference is None else whole_file.stamp(reference)
-        seen = (spec, stamp, frozenset(taken))
+        seen = (spec, stamp, frozenset(used))
         if seen == self._seen:
             return
         self._seen = seen
         self._tensors = declared(spec, self.settings.side)
         try:
-            self._begin(taken)
+            self._begin(used)
         except DriftError as error:
             self._refuse(error)
         except OSError as error:
@@ -162,11 +162,11 @@ class Subject:
         self._seen = None
         self._refuse(error)
 
-    def _begin(self, taken: set[str]) -> None:
+    def _begin(self, used: set[str]) -> None:
         profile = self._profile()
         schema = profile.schema if profile else self._wanted_schema()
         require(schema, self._tensors)
-        doubled = sorted(taken & set(schema.names))
+        doubled = sorted(used & set(schema.names))
         if doubled:
             raise ProfileError(
                 [

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from exporter.features.drift.drift_settings import DriftFeatureSettings, Side
-    from exporter.triton.model import ModelSpec, TensorSpec
+    from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 
 MAX_COLUMNS: Final = 256

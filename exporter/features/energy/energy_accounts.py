@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from exporter.access.inventory import ModelKey
-    from exporter.access.work_board import Look
+    from exporter.access.work_board import WorkSnapshot
     from exporter.features.energy.placement import Placement
     from exporter.features.energy.power_readings import Device, Reading
 
@@ -265,8 +265,8 @@ class Books:
     def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds
         self.devices: dict[tuple[str, str, str], DeviceAccount] = {}
-        self._look: Look | None = None
-        self._next: Look | None = None
+        self._snapshot: WorkSnapshot | None = None
+        self._next: WorkSnapshot | None = None
         """Ends the window, once the sensors showed the power until then."""
         self._skipped = 0.0
         """Time until which all energy is unattributed."""
@@ -279,25 +279,25 @@ class Books:
         self.devices[labels].add(reading)
 
     def settle(
-        self, look: Look | None, placement: Placement, now: float
+        self, snapshot: WorkSnapshot | None, placement: Placement, now: float
     ) -> Settled | None:
         """Close a window if a later reading of the statistics is covered by the meters."""
-        before = self._look
-        if look is None or before is None:
-            fresh = look is not None and look.at > self._skipped
-            if look is not None and fresh and self._measured(look.at):
-                self._skip(look.at)
-                self._look = look
+        before = self._snapshot
+        if snapshot is None or before is None:
+            fresh = snapshot is not None and snapshot.at > self._skipped
+            if snapshot is not None and fresh and self._measured(snapshot.at):
+                self._skip(snapshot.at)
+                self._snapshot = snapshot
             elif not fresh:
                 self._silent(now)
             return None
-        if self._next is None and look.at - before.at >= self._window_seconds:
-            self._next = look
+        if self._next is None and snapshot.at - before.at >= self._window_seconds:
+            self._next = snapshot
         if self._next is None or not self._measured(self._next.at):
             self._silent(now)
             return None
-        look, self._next = self._next, None
-        work = _work_between(before, look)
+        snapshot, self._next = self._next, None
+        work = _work_between(before, snapshot)
         windows = []
         for account in self.devices.values():
             busy = {
@@ -306,16 +306,16 @@ class Books:
                 for share, instance in (placement.share(key, account.device),)
                 if share > 0
             }
-            window = account.settle(look.at, busy)
+            window = account.settle(snapshot.at, busy)
             if window is not None:
                 windows.append((account.device, window))
-        self._look = look
+        self._snapshot = snapshot
         return Settled(
-            look.at - before.at,
+            snapshot.at - before.at,
             {key: count for key, (_, _, count) in work.items()},
             {key: seconds * (1 - own) for key, (seconds, own, _) in work.items()},
             tuple(windows),
-            _tokens_between(before, look),
+            _tokens_between(before, snapshot),
         )
 
     def _measured(self, at: float) -> bool:
@@ -328,12 +328,12 @@ class Books:
 
     def _silent(self, now: float) -> None:
         """Settle without busy times, long after the latest read of the statistics."""
-        last = self._look.at if self._look is not None else None
+        last = self._snapshot.at if self._snapshot is not None else None
         silence = _SILENT_WINDOWS * self._window_seconds
         if last is None or now - last > silence:
             self._skip(now - (silence if last is None else 0.0))
             if last is not None:
-                self._look = self._next = None
+                self._snapshot = self._next = None
 
     def _skip(self, until: float) -> None:
         self._skipped = max(self._skipped, until)
@@ -343,7 +343,7 @@ class Books:
                 account.skip(min(until, latest))
 
 
-def _tokens_between(before: Look, after: Look) -> dict[ModelKey, float]:
+def _tokens_between(before: WorkSnapshot, after: WorkSnapshot) -> dict[ModelKey, float]:
     tokens = {}
     for key, now in after.models.items():
         then = before.models.get(key)
@@ -355,7 +355,7 @@ def _tokens_between(before: Look, after: Look) -> dict[ModelKey, float]:
 
 
 def _work_between(
-    before: Look, after: Look
+    before: WorkSnapshot, after: WorkSnapshot
 ) -> dict[ModelKey, tuple[float, float, int]]:
     """Busy seconds, our own part of them, and production inferences, by model."""
     work = {}

@@ -40,7 +40,7 @@ class Ledger:
             settings.cost, settings.rate_window_seconds, access.clock
         )
         self._latest: dict[tuple[str, str, str], Reading] = {}
-        self._asked_at: float | None = None
+        self._placed_at: float | None = None
         self._window_seconds = settings.window_seconds
         self._booked: list[int] | None = None
         self._divided: list[AnySample] = []
@@ -86,10 +86,10 @@ class Ledger:
     def _placement(self, now: float) -> Placement:
         devices = [a.device for a in self._books.devices.values()]
         boards = [d for d in devices if d.boundary == "gpu"]
-        due = self._asked_at is None or now - self._asked_at >= self._window_seconds
+        due = self._placed_at is None or now - self._placed_at >= self._window_seconds
         ask = bool(boards) and due
         if ask:
-            self._asked_at = now
+            self._placed_at = now
         models = self._access.board.current.models
         return self._placements.read(boards, models, ask=ask)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.features.energy.power_readings import Device
     from exporter.triton.http import HttpClient
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 _LINES: Final = lines_of([PLACEMENT.name, GPU_MEMORY_TOTAL.name])
 _MOST_SERIES: Final = 100_000

@@ -51,7 +51,7 @@ _LEAST_ABOVE: Final = 0.1
 """Minimum share of power above idle: assumed of a board before it is measured."""
 _LEAST_WINDOWS: Final = 20
 _LEAST_FREEDOM: Final = 3
-_NOT_TOLD: Final = 0.5
+_UNDETERMINED: Final = 0.5
 """Share of the prior's deviation above which the windows do not determine an estimate."""
 _LAG_EVIDENCE: Final = 12.0
 _LEAST_VARIANCE: Final = 1e-10
@@ -270,9 +270,9 @@ def _ridge(design: Floats, rest: Floats) -> tuple[Floats, Floats]:
     residuals = rest
     for _ in range(_ROUNDS):
         residuals = rest - turned @ (moments / (values + variance))
-        told = (values / (values + variance)).sum(axis=0)
+        effective = (values / (values + variance)).sum(axis=0)
         squares = np.square(residuals).sum(axis=0)
-        variance = np.maximum(squares / np.maximum(len(rest) - told, 0.5), least)
+        variance = np.maximum(squares / np.maximum(len(rest) - effective, 0.5), least)
     return variance, residuals
 
 
@@ -327,9 +327,9 @@ def _half_widths(design: Floats, residuals: Floats, variance: float) -> Floats:
     independent = variance * np.square(weights).sum(axis=0)
     robust = inflation.phi * np.square(parts).sum(axis=0)
     deviations = np.sqrt(bayesian + np.maximum(robust - independent, 0.0))
-    told = (bayesian <= _NOT_TOLD**2) & (inflation.freedom >= _LEAST_FREEDOM)
+    determined = (bayesian <= _UNDETERMINED**2) & (inflation.freedom >= _LEAST_FREEDOM)
     factors = [
         dependence.student_quantile((1.0 + CONFIDENCE) / 2.0, int(freedom))
         for freedom in np.maximum(inflation.freedom, _LEAST_FREEDOM)
     ]
-    return np.where(told, deviations * np.array(factors), np.nan)
+    return np.where(determined, deviations * np.array(factors), np.nan)

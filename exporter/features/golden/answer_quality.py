@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from exporter.numerics.normal import Bools, Floats, Ints
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
 
 _SHOWN: Final = 4
 _BINARY: Final = 2

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from exporter.numerics.normal import Floats, Ints
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
 
 NEAR: Final = 0.15
 """Samples no further apart, in standard deviations of every direction, are the same."""

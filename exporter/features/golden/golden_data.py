@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from exporter.features.golden.golden_settings import GoldenData
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
 
 MAX_BYTES: Final = 256 << 20
 MAX_ROWS: Final = 200_000
@@ -96,15 +96,17 @@ def _gathered(
     """Columns that make up one tensor put together, as the config names them."""
     gathered = dict(columns)
     for name, parts in settings.columns.items():
-        taken = [_pop_column(gathered, part, file) for part in parts]
-        for part, column in zip(parts, taken, strict=True):
-            if column.shape != taken[0].shape:
+        of_parts = [_pop_column(gathered, part, file) for part in parts]
+        for part, column in zip(parts, of_parts, strict=True):
+            if column.shape != of_parts[0].shape:
                 reason = (
                     f"has the shape {list(column.shape)}; {parts[0]!r}, with which it "
-                    f"makes up {name!r}, has {list(taken[0].shape)}"
+                    f"makes up {name!r}, has {list(of_parts[0].shape)}"
                 )
                 raise GoldenDataError(file, reason, name=part)
-        gathered[name] = taken[0] if len(taken) == 1 else np.stack(taken, axis=1)
+        gathered[name] = (
+            of_parts[0] if len(of_parts) == 1 else np.stack(of_parts, axis=1)
+        )
     return gathered
 
 

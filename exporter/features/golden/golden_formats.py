@@ -18,7 +18,7 @@ from exporter.triton.tensors import array_dtype
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
 
 Format = Literal["npz", "csv", "parquet", "json"]
 EXPECTED: Final = "expected:"

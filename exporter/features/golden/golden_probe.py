@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.features.golden.golden_settings import GoldenData, GoldenSettings
     from exporter.samples import AnySample
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 log = structlog.get_logger()
 
@@ -44,7 +44,7 @@ class GoldenProbe:
         self._baselines: dict[str, float] = {}
         self._found: GoldenSet | GoldenDataError | None = None
         self._stamp: tuple[int, int, int] | None = None
-        self._looked_at = -_CHECK_FILE_SECONDS
+        self._checked_at = -_CHECK_FILE_SECONDS
         self._problems: dict[ModelKey, str] = {}
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
@@ -113,8 +113,8 @@ class GoldenProbe:
         wanted = self._settings.data
         with self._reading:
             now = self._access.clock()
-            if now - self._looked_at >= _CHECK_FILE_SECONDS:
-                self._looked_at = now
+            if now - self._checked_at >= _CHECK_FILE_SECONDS:
+                self._checked_at = now
                 found = whole_file.stamp(wanted.file)
                 if found != self._stamp or found is None:
                     self._found, self._stamp = _read(wanted), found

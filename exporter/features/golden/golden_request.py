@@ -13,7 +13,7 @@ from exporter.own_requests.joined_responses import joined_outputs
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 from exporter.triton.tensors import decode
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from exporter.access.probe_base import Transport
     from exporter.catalogue.probe_outcomes import Outcome
     from exporter.own_requests.execution_evidence import Watched
-    from exporter.triton.model import Array, InferRequest
+    from exporter.triton.protocol_types import Array, InferRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Asker:
     def _send(self, request: InferRequest) -> dict[str, Array]:
         http = self._access.http
         timeout = self._timeout + self._linger
-        with own_inference(self._access, self.spec, request) as asked:
+        with own_inference(self._access, self.spec, request) as sent:
             if self._protocol == "http" and http is not None:
                 reply = http.infer(request, timeout_seconds=timeout)
             elif self.spec.decoupled:
@@ -120,7 +120,7 @@ class Asker:
                 )
             else:
                 reply = self._access.grpc.infer(request, timeout_seconds=timeout)
-            asked.reply = reply
+            sent.reply = reply
         fault = reply_fault(self.spec, reply, frozenset())
         if fault:
             raise errors.ProtocolError(fault)

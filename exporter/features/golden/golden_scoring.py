@@ -11,7 +11,7 @@ import numpy as np
 from exporter.features.golden import answer_quality
 from exporter.features.golden.golden_copies import groups_of
 from exporter.numerics import dependence
-from exporter.numerics.answer_distribution import Shape, looked_at
+from exporter.numerics.answer_distribution import Shape, shape_of
 from exporter.numerics.confidence_calibration import Calibration, calibrate
 from exporter.numerics.normal import share_interval
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from exporter.features.golden.golden_settings import GoldenData
     from exporter.features.golden.golden_signature import Prepared
     from exporter.numerics.normal import Bools, Floats, Ints
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 Outcome = Literal["right", "wrong", "invalid", "unanswered", "cached"]
 OUTCOMES: Final[tuple[Outcome, ...]] = (
@@ -204,7 +204,7 @@ class Scoring:
         if output is None:
             return None
         is_classes = True if self.task == "classification" else None
-        shape = looked_at(output, classes=is_classes)
+        shape = shape_of(output, classes=is_classes)
         self._norm[places] = shape.norm
         if (
             shape.confidence is not None

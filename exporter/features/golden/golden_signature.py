@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from exporter.numerics.normal import Ints
-    from exporter.triton.model import Array, ModelSpec, TensorSpec
+    from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)

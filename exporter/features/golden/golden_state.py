@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from exporter.numerics.confidence_calibration import Calibration
     from exporter.numerics.normal import Bools, Ints
     from exporter.samples import AnySample
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ class ModelState:
         self._loss_alarm = False
         self._calibration: Calibration | None = None
         self._scored_at = -_SCORE_SECONDS
-        self._asked_at = access.clock()
+        self._answered_at = access.clock()
         self._scores: Sequence[AnySample] = ()
         self._published: Sequence[AnySample] = ()
 
@@ -96,7 +96,7 @@ class ModelState:
             + settings.linger_seconds
             + WINDOW_SECONDS
         )
-        if self._access.clock() - self._asked_at <= fresh:
+        if self._access.clock() - self._answered_at <= fresh:
             return self._published
         return [
             sample
@@ -115,7 +115,7 @@ class ModelState:
         requests, seconds = self._asker.requests, self._asker.seconds
         verdict = self._send_rows(self._left.popleft())
         done = self._access.clock()
-        self._asked_at = done
+        self._answered_at = done
         self._budget.add_own(
             done, self._asker.requests - requests, self._asker.seconds - seconds
         )
@@ -208,11 +208,11 @@ class ModelState:
             self._access.calibration.publish(self._labels[:2], found)
 
     def _read_production(self) -> None:
-        look = self._access.work.current
-        work = None if look is None else look.models.get(self._labels[:2])
-        if look is not None and work is not None:
+        snapshot = self._access.work.current
+        work = None if snapshot is None else snapshot.models.get(self._labels[:2])
+        if snapshot is not None and work is not None:
             self._budget.add_production(
-                look.at, work.requests, work.production_busy_seconds
+                snapshot.at, work.requests, work.production_busy_seconds
             )
 
     def _publish(self, now: float) -> None:

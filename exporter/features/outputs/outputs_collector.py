@@ -10,7 +10,7 @@ import numpy as np
 
 from exporter import catalogue
 from exporter.access.inventory import find_model
-from exporter.numerics.answer_distribution import looked_at, row_hashes
+from exporter.numerics.answer_distribution import row_hashes, shape_of
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.numerics.confidence_calibration import Condition
     from exporter.numerics.normal import Floats, Ints
     from exporter.samples import AnySample
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec
 
 _SOURCE: Final = "production"
 _INPUTS: Final = "inputs"
@@ -66,13 +66,13 @@ class _Window:
 
     def __init__(self, rows: int) -> None:
         self._ring = np.full((rows, 4), np.nan)
-        self._asked = np.zeros(rows, np.int64)
+        self._input_hashes = np.zeros(rows, np.int64)
         self.seen = 0
 
-    def add(self, shape: Shape, asked: Ints) -> None:
+    def add(self, shape: Shape, input_hashes: Ints) -> None:
         """Add rows; if there are more than fit, keep the last.
 
-        `asked` (rows,) is equal for answers to the same input.
+        `input_hashes` (rows,) is equal for answers to the same input.
         """
         count = len(shape.norm)
         rows = np.full((count, 4), np.nan)
@@ -86,7 +86,7 @@ class _Window:
         rows = rows[-size:]
         places = (self.seen + count - len(rows) + np.arange(len(rows))) % size
         self._ring[places] = rows
-        self._asked[places] = asked[-size:]
+        self._input_hashes[places] = input_hashes[-size:]
         self.seen += count
 
     @property
@@ -95,9 +95,9 @@ class _Window:
         return self._ring[: min(self.seen, len(self._ring))]
 
     @property
-    def asked(self) -> Ints:
+    def input_hashes(self) -> Ints:
         """Hashes (rows,) of the inputs of each row, in the order of `rows`."""
-        return self._asked[: min(self.seen, len(self._ring))]
+        return self._input_hashes[: min(self.seen, len(self._ring))]
 
 
 class OutputsCollector:
@@ -139,19 +139,19 @@ class OutputsCollector:
             output = None if spec is None else self._output(spec, request)
             if spec is None or output is None:
                 continue
-            shape = looked_at(output)
-            key = spec.name, spec.version
+            shape = shape_of(output)
+            key = spec.key
             with self._lock:
                 window = self._windows.get(key)
                 if window is None:
                     if len(self._windows) >= self._settings.models_limit:
                         continue
                     window = self._windows[key] = _Window(self._settings.window_rows)
-                window.add(shape, _asked(request, output))
+                window.add(shape, _input_hashes(request, output))
 
     def _output(self, spec: ModelSpec, request: Mirrored) -> Array | None:
         """Return the rows of the output that is evaluated."""
-        calibrated = self._access.calibration.get((spec.name, spec.version))
+        calibrated = self._access.calibration.get(spec.key)
         name = self._settings.outputs.get(spec.name) or (
             calibrated.output if calibrated else next(iter(request.outputs), "")
         )
@@ -190,7 +190,7 @@ class OutputsCollector:
         if calibrated is None:
             return
         found = calibrated.calibration.estimate(
-            window.rows[:, _CONFIDENCE], window.asked
+            window.rows[:, _CONFIDENCE], window.input_hashes
         )
         yield Sample(catalogue.ESTIMATED_ACCURACY, found.accuracy, key)
         for bound, value in (("lower", found.low), ("upper", found.high)):
@@ -216,7 +216,7 @@ class OutputsCollector:
         return found
 
 
-def _asked(request: Mirrored, rows: Array) -> Ints:
+def _input_hashes(request: Mirrored, rows: Array) -> Ints:
     """(rows,) hashes of the inputs of each row; of its answer where no input is known."""
     inputs = [array for _, array in sorted(request.inputs.items())]
     if not inputs or (len(rows) > 1 and any(len(a) != len(rows) for a in inputs)):

@@ -126,9 +126,12 @@ class SpcCollector:
     def _acknowledge(self, request: TapRequest) -> TapAnswer:
         """Handle `{"signal": NAME}`, with "chart": KIND for one, "relearn": true to restart."""
         try:
-            asked = foreign_json.parse(request.body, _MAX_BODY_BYTES)
-            name = asked["signal"]
-            kind, relearn = asked.get("chart"), asked.get("relearn", False) is True
+            document = foreign_json.parse(request.body, _MAX_BODY_BYTES)
+            name = document["signal"]
+            kind, relearn = (
+                document.get("chart"),
+                document.get("relearn", False) is True,
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             wanted = 'want {"signal": NAME}, "chart" and "relearn" if you like'
             return refusal("malformed", HTTPStatus.BAD_REQUEST, wanted)
@@ -173,11 +176,11 @@ class SpcCollector:
             if state is None:
                 continue
             try:
-                taken = watched.signal.restore(state)
+                restored = watched.signal.restore(state)
             except ValueError as error:
                 state_file.set_aside(path, str(error))
                 return
-            if not taken:
+            if not restored:
                 log.warning(
                     "spc_learns_anew",
                     signal=watched.settings.name,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.features.statistics.server_page import Page
     from exporter.triton.http import HttpClient
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ class OwnShare:
         """Finished requests that Triton has not counted yet, or never will."""
         self.unattributed = 0
         """Requests counted as ours in the latest read that may be production's."""
-        self._taken = finished
+        self._matched = finished
         self._held = 0
         self._refused = 0
         self._unresolved_before = unresolved
@@ -47,14 +47,14 @@ class OwnShare:
         before_last, last = self._finished_before
         self._finished_before = (last, finished)
         # Finished at the read before the last, and not counted by the last.
-        self._taken = max(self._taken, before_last)
+        self._matched = max(self._matched, before_last)
         pool = rise + self._held
         # Oldest first: requests that Triton has certainly counted by now.
         pool -= self._match(last, pool)
         self.possible_shown = min(possible, pool)
         pool -= self.possible_shown
         pool -= self._match(finished, pool)
-        self.missing = max(0, finished - self._taken)
+        self.missing = max(0, finished - self._matched)
         resolved = self._resolved(pool)
         pool -= resolved
         self.unattributed = self.possible_shown + resolved
@@ -63,8 +63,8 @@ class OwnShare:
 
     def _match(self, finished: int, pool: int) -> int:
         """Remove our finished requests from `pool`; return how many it contained."""
-        ours = max(0, min(finished - self._taken, pool))
-        self._taken += ours
+        ours = max(0, min(finished - self._matched, pool))
+        self._matched += ours
         return ours
 
     @property
@@ -88,7 +88,7 @@ class OwnShare:
 
     def started_over(self, finished: int) -> None:
         """Stop waiting for finished requests that were lost when the counters restarted."""
-        self._taken = max(self._taken, finished)
+        self._matched = max(self._matched, finished)
 
     def server_gone(self, finished: int) -> None:
         """Account for a server that has ended: its uncounted requests are lost.

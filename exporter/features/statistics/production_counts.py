@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 
 from exporter.access.own_traffic import NOTHING, Booking
 from exporter.features.statistics.own_share import OwnShare
-from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
+from exporter.triton.protocol_types import BatchStatistics, Duration, ModelStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,7 +122,7 @@ class Production:
             is_new_server or _started_over(before, after)
         )
         if before is None or started_over:
-            before = ModelStatistics(after.name, after.version)
+            before = ModelStatistics(*after.key)
         if started_over:
             unresolved = own.unresolved
             for share, count in self._shares(unresolved, unresolved.requests):

@@ -13,7 +13,7 @@ from pydantic import Field
 from exporter import catalogue, errors
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.own_traffic import NOTHING, OwnCounts
-from exporter.access.work_board import Look, ModelWork
+from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.statistics import declared_calls
 from exporter.features.statistics.backend_metrics import BackendMetrics
 from exporter.features.statistics.crosscheck import CrossCheck
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from exporter.settings import ModelMention
     from exporter.system.local_server import ServerProcess
     from exporter.triton.grpc import GrpcClient
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 
 log = structlog.get_logger()
@@ -133,7 +133,7 @@ class StatisticsCollector:
         samples: list[AnySample] = []
         server = self._server.process()
         try:
-            after = self._look(samples, is_one_process=server is not None)
+            after = self._read_statistics(samples, is_one_process=server is not None)
         except errors.UnavailableError:
             self._note_gone(self._access.own.snapshot())
             raise
@@ -143,7 +143,7 @@ class StatisticsCollector:
         # a probe which Triton has already counted is never taken for production.
         own = self._access.own.snapshot()
         self._watchers.read()
-        looked_at = self._access.clock()
+        read_at = self._access.clock()
         for key, raw in after.items():
             if key not in self._known and not self._started:
                 # Requests before our start are not counted.
@@ -160,18 +160,18 @@ class StatisticsCollector:
             known = self._known.get(key)
             if known is not None and known.base_reads_left:
                 # The base includes the requests of watchers until now.
-                asked = ours.possible - own.get(key, OwnCounts()).possible
-                base = replace(before, possible=before.possible + asked)
+                of_watchers = ours.possible - own.get(key, OwnCounts()).possible
+                base = replace(before, possible=before.possible + of_watchers)
                 is_quiet = before.in_flight == NOTHING and before == own.get(
                     key, OwnCounts()
                 )
-                self._take_base(known, raw, server, base, is_quiet=is_quiet)
+                self._set_base(known, raw, server, base, is_quiet=is_quiet)
                 if known.is_counted:  # what is not counted yet is not zero
-                    samples += known.samples(ours, looked_at)
+                    samples += known.samples(ours, read_at)
                 continue
             samples += self._samples(key, raw, server, (before, ours))
         samples += self._generated.advance(
-            looked_at,
+            read_at,
             self._page,
             {key: self._known[key].production for key in after},
             (ours_before, own),
@@ -185,14 +185,14 @@ class StatisticsCollector:
             Sample(catalogue.SERVER_CHANGES, self._moves),
         ]
         self._watchers.forget(after)
-        self._access.work.publish(Look(looked_at, self._work(after)))
+        self._access.work.publish(WorkSnapshot(read_at, self._work(after)))
         self._forget(after)
         self._started = True
         if self._gap is not None and self._has_all_bases():
             self._gap.save(after, server, self._access.grpc.host.known)
         return samples
 
-    def _take_base(
+    def _set_base(
         self,
         known: WatchedModel,
         raw: ModelStatistics,
@@ -207,7 +207,7 @@ class StatisticsCollector:
         read. After the last try it is the base all the same: each request then under
         way may cost production one, once.
         """
-        key = (raw.name, raw.version)
+        key = raw.key
         known.base_reads_left = 0 if is_quiet else known.base_reads_left - 1
         known.is_counted |= not known.base_reads_left
         known.production = known.production.rebased(own)
@@ -266,7 +266,7 @@ class StatisticsCollector:
                 executed_failures=now.executed_failures,
             )
 
-    def _look(
+    def _read_statistics(
         self, samples: list[AnySample], *, is_one_process: bool
     ) -> dict[ModelKey, ModelStatistics]:
         before = self._read(self._access.grpc)
@@ -310,7 +310,7 @@ class StatisticsCollector:
     def _read(self, client: GrpcClient) -> dict[ModelKey, ModelStatistics]:
         entries = client.statistics(timeout_seconds=self._settings.timeout_seconds)
         return {
-            (entry.name, entry.version): entry
+            entry.key: entry
             for entry in entries
             if self._access.models.matches(entry.name)
         }

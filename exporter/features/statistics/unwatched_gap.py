@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ class UnwatchedGap:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._told_unsaved = False
+        self._is_unsaved_logged = False
         self._server: ServerProcess | None = None
         self._addresses: frozenset[str] = frozenset()
         self._before: dict[ModelKey, tuple[int, list[int]]] = {}
@@ -82,9 +82,9 @@ class UnwatchedGap:
             "models": models,
         }
         problem = state_file.write(self._path, content)
-        if problem and not self._told_unsaved:
+        if problem and not self._is_unsaved_logged:
             log.error("statistics_state_not_saved", reason=problem)
-        self._told_unsaved = bool(problem)
+        self._is_unsaved_logged = bool(problem)
 
     def _read(self) -> None:
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from exporter.features.statistics.production_counts import Production, Totals
     from exporter.samples import AnySample
     from exporter.system.local_server import ServerProcess
-    from exporter.triton.model import ModelStatistics
+    from exporter.triton.protocol_types import ModelStatistics
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class WatchedModel:
     def samples(self, own: OwnCounts, now: float) -> Iterator[AnySample]:
         """Yield its series; `now` is monotonic seconds."""
         raw, production = self.raw, self.production
-        key = raw.name, raw.version
+        key = raw.key
         yield from _of_production(key, production.totals, own)
         yield Sample(catalogue.OUTCOMES_DOUBTFUL, now < self.doubtful_until, key)
         yield Sample(catalogue.STATISTICS_RESETS, production.resets, key)

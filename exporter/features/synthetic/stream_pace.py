@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from exporter.access.probe_base import Verdict
 
 if TYPE_CHECKING:
-    from exporter.triton.model import InferReply
+    from exporter.triton.protocol_types import InferReply
 
 
 class Pace(NamedTuple):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory
     from exporter.catalogue.probe_outcomes import Outcome
-    from exporter.triton.model import InferReply, InferRequest, ModelSpec
+    from exporter.triton.protocol_types import InferReply, InferRequest, ModelSpec
 
 log = structlog.get_logger()
 
@@ -291,16 +291,16 @@ class SyntheticProbe:
         unproven = ""
         try:
             request = self._request(planned)
-            with own_inference(self._access, spec, request) as asked:
+            with own_inference(self._access, spec, request) as sent:
                 reply = self._send(spec, planned.target.protocol)(
                     request,
                     timeout_seconds=self._settings.timeout_seconds
                     + self._settings.linger_seconds,
                 )
-                asked.reply = reply
+                sent.reply = reply
                 if planned.watched.cached:
                     unproven = self._unproven(planned.watched, before)
-                    asked.from_cache = bool(unproven)
+                    sent.from_cache = bool(unproven)
         except errors.TritonError as error:
             outcome = outcome_of(error)
             waited = self._settings.timeout_seconds if outcome == "timeout" else None

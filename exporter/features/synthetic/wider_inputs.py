@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.access.probe_base import Verdict
     from exporter.own_requests.payload import InputSettings
-    from exporter.triton.model import ModelSpec
+    from exporter.triton.protocol_types import ModelSpec
 
 _REFUSALS: Final = frozenset({"invalid", "model_error", "bad_output", "timeout"})
 """Outcomes that larger inputs may cause by themselves."""
@@ -78,7 +78,7 @@ class WiderInputs:
         return verdict
 
     def _of(self, spec: ModelSpec) -> _Known:
-        key = spec.name, spec.version
+        key = spec.key
         known = self._models.get(key)
         if known is None or known.spec != spec:
             known = self._models[key] = _Known(spec)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError, ProtocolError
 from exporter.taps import foreign_json
 from exporter.taps.mirroring.mirrored_values import from_json
-from exporter.triton.model import OutputTensor
+from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import MAX_RANK, decode
 
 if TYPE_CHECKING:
     from exporter.access.mirror_hub import Tensors
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
 
 Direction = Literal["request", "response"]
 Parameters = dict[str, bool | int | float | str]

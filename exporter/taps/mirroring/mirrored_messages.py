@@ -17,12 +17,12 @@ from exporter.taps.mirroring.mirrored_body import (
 )
 from exporter.taps.protobuf_wire import WireError, WireReader
 from exporter.triton.kserve import service_pb2
-from exporter.triton.model import OutputTensor
+from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import MAX_RANK, array_dtype, shown_shape
 
 if TYPE_CHECKING:
     from exporter.taps.mirroring.mirrored_body import Parameters
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
 
 # Its messages are made at run time; no type checker knows them.
 pb: Final[Any] = service_pb2

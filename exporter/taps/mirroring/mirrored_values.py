@@ -12,7 +12,7 @@ from exporter.errors import MirrorBodyError, ProtocolError
 from exporter.triton.tensors import FLOATS, MAX_RANK, array_dtype, shown_shape
 
 if TYPE_CHECKING:
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
 
 _NUMBERS: Final[frozenset[type]] = frozenset({int, float})
 _WANTED: Final[dict[str, frozenset[type]]] = {

@@ -1,7 +1,7 @@
 """Faults: each is a settings model with `kind`, and one line in `AnyFault`.
 
-One module a family: process_faults, loading (of models), models (wrong answers),
-network, resources, peers (of the sidecar).
+One module a family: processes, models (wrong answers), unloading of models,
+the network, resources, peers of the sidecar.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final, get_args
 from pydantic import Field, TypeAdapter, ValidationError
 
 from loadtests.chaos.faults.fault import Fault
-from loadtests.chaos.faults.loading import UnloadModel
-from loadtests.chaos.faults.models import ErringModel, LyingModel, StalledStream
-from loadtests.chaos.faults.network import (
+from loadtests.chaos.faults.model_faults import ErringModel, LyingModel, StalledStream
+from loadtests.chaos.faults.model_unloading import UnloadModel
+from loadtests.chaos.faults.network_faults import (
     Bandwidth,
     NetworkDelay,
     NetworkJitter,
@@ -21,7 +21,7 @@ from loadtests.chaos.faults.network import (
     Partition,
     Reset,
 )
-from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway, TapStalled
+from loadtests.chaos.faults.peer_faults import OtlpHang, PrometheusAway, TapStalled
 from loadtests.chaos.faults.process_faults import (
     FreezeServer,
     FreezeStub,
@@ -29,7 +29,7 @@ from loadtests.chaos.faults.process_faults import (
     KillSidecar,
     KillStub,
 )
-from loadtests.chaos.faults.resources import CpuHog, MemoryHog
+from loadtests.chaos.faults.resource_faults import CpuHog, MemoryHog
 from loadtests.errors import (
     FaultFailedError,
     FaultRefusedError,

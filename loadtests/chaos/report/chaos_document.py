@@ -79,7 +79,7 @@ def _card(card: Scorecard) -> Iterator[Block]:
 
 def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
     verdicts = {one.findings.verdict for one in journal.repetitions}
-    yield Verdict(*next(told for name, told in _VERDICTS.items() if name in verdicts))
+    yield Verdict(*next(shown for name, shown in _VERDICTS.items() if name in verdicts))
     if len(journal.repetitions) > 1:
         yield Items([reason for row in card.rows for reason in row.reasons])
     yield from _rows(card)

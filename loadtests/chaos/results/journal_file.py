@@ -193,9 +193,9 @@ def _states(evidence: Evidence, phase: Phase) -> Iterator[dict[str, Any]]:
             rounds.append([])
         rounds[-1].append(check)
     activities = _activities(evidence.experiment)
-    for asked in rounds:
+    for checks in rounds:
         yield {
-            "steady_state_met": all(check.met for check in asked),
+            "steady_state_met": all(check.met for check in checks),
             "probes": [
                 {
                     "activity": dict(
@@ -208,7 +208,7 @@ def _states(evidence: Evidence, phase: Phase) -> Iterator[dict[str, Any]]:
                     "duration": 0.0,
                     "tolerance_met": check.met,
                 }
-                for check in asked
+                for check in checks
             ],
         }
 

@@ -45,7 +45,7 @@ class Method:
 
         A failed rollback keeps none of the others from being tried.
         """
-        beside: list[threading.Thread] = []
+        threads: list[threading.Thread] = []
         failed: list[str] = []
         for activity in activities:
             if self._stop.wait(activity.pauses.before):
@@ -55,14 +55,14 @@ class Method:
                     target=self._one, args=(activity, part, failed), daemon=True
                 )
                 thread.start()
-                beside.append(thread)
+                threads.append(thread)
             else:
                 self._one(activity, part, failed)
             if failed and part == "method":
                 break
             if self._stop.wait(activity.pauses.after):
                 break
-        for thread in beside:
+        for thread in threads:
             thread.join(_JOIN_SECONDS)
         return failed[0] if failed else None
 

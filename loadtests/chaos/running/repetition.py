@@ -24,7 +24,7 @@ from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.measuring.observations import Record
 from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions_of
 from loadtests.chaos.primitives.process_refs import new_token
-from loadtests.chaos.running.load import Load, with_right_answers
+from loadtests.chaos.running.experiment_load import Load, with_right_answers
 from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
 from loadtests.chaos.targets.chaos_target import Surroundings
 from loadtests.chaos.undoing.injection import injections
@@ -220,11 +220,11 @@ class Repetition:
         tap = None if self._site is None else self._site.peers.get("tap")
         if tap is not None:
             announcers.append(SidecarAnnouncer(f"http://{tap}"))
-        told = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
-        self._announced = told
-        stack.callback(self._remark, told.problems)
+        run = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
+        self._announced = run
+        stack.callback(self._remark, run.problems)
         phases = (Phase("before", 0.0, math.inf, None),)
-        stack.enter_context(announcing(told, announcers, phases))
+        stack.enter_context(announcing(run, announcers, phases))
         if self._load is not None:
             stack.callback(self._load.stop)  # before the end is announced
 

@@ -155,10 +155,10 @@ class Attempt:
                 return []
             spent = time.monotonic() - began
             if spent > (_PATIENCE_SECONDS if self._busy else _TRY_SECONDS):
-                told = self._problem
+                problem = self._problem
                 if self._busy:
-                    told = f"the undo has not ended after {spent:.0f} s"
-                return [*left, *([] if told is None else [told])]
+                    problem = f"the undo has not ended after {spent:.0f} s"
+                return [*left, *([] if problem is None else [problem])]
             self.run(_TRY_SECONDS)
             time.sleep(_PAUSE_SECONDS)
 

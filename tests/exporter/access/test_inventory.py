@@ -24,7 +24,7 @@ from exporter.features.discovery.server_collector import (
 from exporter.own_requests.signatures import changed_signature
 from exporter.settings import ModelFilter
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 
 
 def held(*versions, name="m"):

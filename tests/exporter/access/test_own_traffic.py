@@ -21,7 +21,7 @@ from exporter.access.own_traffic import (
     OwnTraffic,
     Touched,
 )
-from exporter.triton.model import (
+from exporter.triton.protocol_types import (
     InferReply,
     OutputTensor,
     Tokens,
@@ -145,7 +145,7 @@ def test_a_failure_may_be_booked_on_the_model_asked_and_on_each_of_its_steps():
 
 def test_what_a_cache_may_have_answered_is_surely_asked_and_perhaps_executed():
     cached = Touched(KEY, 4, is_executed=False)
-    behind = Touched(STEP, 4, is_executed=False, is_asked=False)
+    behind = Touched(STEP, 4, is_executed=False, is_success_certain=False)
     ledger = ledger_after(None, [cached, behind])
     assert ledger.snapshot() == {
         KEY: OwnCounts(ok=1, done=Booking(1), possible=Booking(0, 4, {4: 1})),
@@ -156,7 +156,7 @@ def test_what_a_cache_may_have_answered_is_surely_asked_and_perhaps_executed():
 def test_what_a_cache_answered_is_executed_nowhere():
     ledger = OwnTraffic(run_id="run")
     cached = Touched(KEY, 4, is_executed=False)
-    behind = Touched(STEP, 4, is_executed=False, is_asked=False)
+    behind = Touched(STEP, 4, is_executed=False, is_success_certain=False)
     with ledger.request([cached, behind]) as asked:
         asked.from_cache = True
     assert ledger.counts(KEY) == OwnCounts(ok=1, done=Booking(1))
@@ -165,7 +165,7 @@ def test_what_a_cache_answered_is_executed_nowhere():
 
 @pytest.mark.parametrize("error", [None, errors.ModelError("x")])
 def test_what_the_model_asked_calls_is_possible_whether_it_succeeds_or_not(error):
-    called = Touched(STEP, 1, is_executed=False, is_asked=False)
+    called = Touched(STEP, 1, is_executed=False, is_success_certain=False)
     counts = ledger_after(error, [(KEY, 1), called, called]).counts(STEP)
     assert counts == OwnCounts(ok=2 * (error is None), possible=Booking(2, 2, {1: 2}))
 
@@ -301,7 +301,7 @@ def test_tokens_of_an_answer_that_a_cache_may_have_given_are_not_subtracted(
 
 def test_tokens_of_models_that_the_model_asked_calls_by_itself_are_unknown():
     ledger = OwnTraffic(run_id="run")
-    called = Touched(STEP, 1, is_executed=False, is_asked=False)
+    called = Touched(STEP, 1, is_executed=False, is_success_certain=False)
     with ledger.request([(KEY, 1), called, called]) as asked:
         asked.reply = InferReply((int32("num_output_tokens", 100),), 1.0)
     assert ledger.counts(KEY).output_tokens == OwnTokens(100)

@@ -14,7 +14,7 @@ from exporter.access import readiness
 from exporter.access.readiness import ReadinessAsker, ReadinessHold
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ServerInfo
+from exporter.triton.protocol_types import ServerInfo
 
 A = ("a", "1")
 OLD, NEW, NEWEST = "2.51.0", "2.65.0", "2.70.0"

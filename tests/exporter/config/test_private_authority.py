@@ -7,7 +7,7 @@ import ssl
 import threading
 
 import pytest
-from parts import require
+from requirements import require
 from tls_terminator import Authority
 
 from exporter.config.configuration import parse

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fake_triton import FakeModel, FakeTensor, FakeTriton
 from google.protobuf.json_format import MessageToDict
-from parts import require_triton
+from requirements import require_triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 

@@ -12,7 +12,7 @@ from exporter import errors
 from exporter.openai.openai_client import MAX_EVENT_BYTES, OpenAiClient
 from exporter.own_requests.joined_responses import joined_outputs
 from exporter.triton.http import HttpClient
-from exporter.triton.model import InferRequest, Tokens
+from exporter.triton.protocol_types import InferRequest, Tokens
 
 PACE = 0.05
 ROLE, END = delta(role="assistant", content=""), delta(finish_reason="stop")

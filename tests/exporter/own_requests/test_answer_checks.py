@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.own_requests.answer_checks import output_fault
-from exporter.triton.model import ModelSpec, OutputTensor, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, OutputTensor, TensorSpec
 from exporter.triton.tensors import DATATYPES, FLOATS, array_dtype, encode
 
 ALL = frozenset({"nan", "inf", "all_zero", "constant"})

@@ -11,7 +11,7 @@ from exporter.errors import ProtocolError
 from exporter.own_requests.answer_checks import reply_fault
 from exporter.own_requests.joined_responses import joined_outputs
 from exporter.triton import streamed_reply
-from exporter.triton.model import ModelSpec, OutputTensor, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, OutputTensor, TensorSpec
 from exporter.triton.streamed_reply import MAX_GAPS, StreamedReply
 from exporter.triton.tensors import encode
 

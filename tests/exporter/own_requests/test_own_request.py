@@ -10,7 +10,7 @@ import pytest
 
 from exporter.errors import InvalidRequestError
 from exporter.own_requests.own_request import own_request
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from exporter.triton.sequence_ids import common_type, control_type, draw_sequence_id
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from exporter.errors import InvalidRequestError
 from exporter.own_requests.payload import MAX_ELEMENTS, InputSettings, make_payload
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from exporter.triton.tensors import DATATYPES, FLOATS, array_dtype, encode
 
 INTEGERS = [d for d in DATATYPES if d.startswith(("INT", "UINT"))]

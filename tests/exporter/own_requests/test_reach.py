@@ -7,7 +7,7 @@ import pytest
 
 from exporter.access.inventory import Inventory
 from exporter.own_requests.reach import touched_by
-from exporter.triton.model import InferRequest, ModelSpec
+from exporter.triton.protocol_types import InferRequest, ModelSpec
 
 
 def spec(name, *steps, version="1", max_batch_size=0):
@@ -63,7 +63,7 @@ def test_an_ensemble_that_says_it_contains_itself_ends():
 def test_behind_a_cached_step_nothing_is_surely_asked():
     inner = ModelSpec("inner", "1", (), (), response_cache=True, steps=(("leaf", ""),))
     found = touched(spec("outer", ("inner", "")), inner, spec("leaf"))
-    assert [(t.is_executed, t.is_asked) for t in found] == [
+    assert [(t.is_executed, t.is_success_certain) for t in found] == [
         (True, True),
         (False, True),
         (False, False),
@@ -83,6 +83,6 @@ def test_declared_calls_are_followed_through_steps_calls_and_ensembles():
     below = [("child", "10"), ("inner", "1"), ("leaf", "1")]
     found = touched(ensemble, *others, calls=calls)
     assert [t.key for t in found] == [("outer", "1"), ("parent", "1"), *below, *below]
-    assert [t.is_asked for t in found] == [True] * 2 + [False] * 6
+    assert [t.is_success_certain for t in found] == [True] * 2 + [False] * 6
     assert [t.is_executed for t in found] == [True] * 2 + [False] * 6
     assert touched(spec("other"), *others, calls=calls)[1:] == []

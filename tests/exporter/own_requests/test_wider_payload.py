@@ -7,7 +7,7 @@ import pytest
 
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.wider_payload import wider
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 
 def model(*shapes, datatype="INT32", batch=0, **more):

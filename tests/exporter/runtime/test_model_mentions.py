@@ -12,7 +12,7 @@ from exporter.access.inventory import Inventory
 from exporter.config.configuration import parse
 from exporter.runtime.model_mentions import MentionLog, misfits
 from exporter.status.status_findings import findings
-from exporter.triton.model import IndexEntry, ModelSpec, TensorSpec
+from exporter.triton.protocol_types import IndexEntry, ModelSpec, TensorSpec
 
 
 def server_of(**models: list[str]) -> Inventory:

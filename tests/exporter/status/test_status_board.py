@@ -9,7 +9,7 @@ from exporter.access.inventory import Inventory
 from exporter.samples import Sample
 from exporter.status.recorded_history import RecordedHistory
 from exporter.status.status_board import StatusBoard
-from exporter.triton.model import IndexEntry
+from exporter.triton.protocol_types import IndexEntry
 
 KEY = ("m", "1")
 INVENTORY = Inventory(up=True, ready=True, index=(IndexEntry("m", "1", "READY"),))

@@ -13,7 +13,7 @@ from exporter.features.slo.objectives import (
 )
 from exporter.samples import Sample
 from exporter.status.status_findings import findings, state_of
-from exporter.triton.model import IndexEntry
+from exporter.triton.protocol_types import IndexEntry
 
 KEY = ("m", "1")
 OTHER = ("n", "2")

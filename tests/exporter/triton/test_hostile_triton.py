@@ -31,7 +31,12 @@ from exporter.triton import grpc as grpc_client
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.http_tensors import decode_binary_reply
-from exporter.triton.model import InferRequest, ModelSpec, OutputTensor, TensorSpec
+from exporter.triton.protocol_types import (
+    InferRequest,
+    ModelSpec,
+    OutputTensor,
+    TensorSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -12,7 +12,7 @@ from surfaces import serving
 from exporter.errors import ModelError, ProtocolError
 from exporter.triton.http import HttpClient
 from exporter.triton.http_tensors import decode_json_reply, json_request
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 from exporter.triton.tensors import DATATYPES, array_dtype, decode
 
 

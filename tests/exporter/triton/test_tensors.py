@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from tritonclient import utils as reference
 
 from exporter.errors import ProtocolError
-from exporter.triton.model import OutputTensor
+from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import (
     DATATYPES,
     FLOATS,

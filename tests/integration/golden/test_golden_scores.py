@@ -11,7 +11,7 @@ from production import Production
 from waiting import patience
 
 from exporter.features.statistics.statistics_collector import StatisticsSettings
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = pytest.mark.triton
 

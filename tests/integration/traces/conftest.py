@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from monitoring import free_port
-from parts import require_triton
+from requirements import require_triton
 from streaming_models import STREAM
 from traced_tritons import (
     CALLER,

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from containers import TritonContainer, require_containers
 from fault_cycles import in_effect, kind_of
-from parts import require, require_root
 from pydantic import TypeAdapter
+from requirements import require, require_root
 from waiting import wait_until
 
 from loadtests.chaos import experiment

@@ -21,7 +21,7 @@ from waiting import patience
 
 from loadtests.chaos import experiment, toolkit
 from loadtests.chaos.measuring.findings import findings
-from loadtests.chaos.running.load import with_right_answers
+from loadtests.chaos.running.experiment_load import with_right_answers
 from loadtests.chaos.running.runner import RunOptions, run
 from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import NotAllowedError

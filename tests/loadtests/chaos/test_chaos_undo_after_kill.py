@@ -15,7 +15,7 @@ from chaos_site import MODEL, STREAMING_MODEL, Deployment, left_on_host
 from fault_needs import require_for
 from killed_runner import Nursery
 from monitoring import Job, Prometheus
-from parts import missing
+from requirements import missing
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.faults import FAULTS

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from fault_needs import require_for
-from parts import require
+from requirements import require
 from waiting import patience
 
 from loadtests.chaos import experiment

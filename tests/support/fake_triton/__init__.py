@@ -25,7 +25,7 @@ response cache, no log settings; trace settings are read only, and over gRPC alo
 from __future__ import annotations
 
 from fake_triton.behaviours import *
+from fake_triton.fake_models import HOSTILE_NAMES, FakeModel, FakeTensor, Timings, many
 from fake_triton.fake_triton import FakeTriton
-from fake_triton.models import HOSTILE_NAMES, FakeModel, FakeTensor, Timings, many
 
 __all__ = ["HOSTILE_NAMES", "FakeModel", "FakeTensor", "FakeTriton", "Timings", "many"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from fake_triton.models import Timings
+    from fake_triton.fake_models import Timings
 
 COMPUTE_PHASES: Final = ("compute_input", "compute_infer", "compute_output")
 FailureReason = Literal["OTHER", "BACKEND", "CANCELED", "REJECTED"]

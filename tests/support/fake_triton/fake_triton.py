@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
+from fake_triton.fake_models import FakeModel
 from fake_triton.grpc_port import GrpcPort
 from fake_triton.http_port import HttpPort
-from fake_triton.models import FakeModel
 from fake_triton.script import On
 from fake_triton.server_core import ServerCore
 

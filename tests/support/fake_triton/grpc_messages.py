@@ -9,7 +9,7 @@ from exporter.triton.tensors import DATATYPES
 from fake_triton.behaviours import INVALID_ARGUMENT
 from fake_triton.inference import InferAnswer, InferRequest
 from fake_triton.repository import refused
-from fake_triton.tensors import WireTensor
+from fake_triton.wire_tensors import WireTensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,7 +18,9 @@ from fake_triton.behaviours import (
     Status,
 )
 from fake_triton.calls import CONNECTIONS, Call, Document, EndedError, Ready, Text
-from fake_triton.http_messages import (
+from fake_triton.http_routes import METHOD_NOT_ALLOWED, NO_SUCH_PATH, route
+from fake_triton.inference import InferAnswer, InferRequest
+from fake_triton.kserve_http import (
     HEADER_LENGTH,
     HttpAnswer,
     HttpRequest,
@@ -29,8 +31,6 @@ from fake_triton.http_messages import (
     read_request,
     status_answer,
 )
-from fake_triton.http_routes import METHOD_NOT_ALLOWED, NO_SUCH_PATH, route
-from fake_triton.inference import InferAnswer, InferRequest
 from fake_triton.listener import Listener, reset_on_close
 from fake_triton.repository import RefusedError
 

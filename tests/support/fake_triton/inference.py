@@ -21,9 +21,9 @@ from fake_triton.behaviours import (
     WrongDtype,
     WrongShape,
 )
-from fake_triton.models import wire_shape
+from fake_triton.fake_models import wire_shape
 from fake_triton.repository import refused
-from fake_triton.tensors import (
+from fake_triton.wire_tensors import (
     WireTensor,
     decode,
     encode,
@@ -33,7 +33,7 @@ from fake_triton.tensors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fake_triton.models import FakeModel, FakeTensor
+    from fake_triton.fake_models import FakeModel, FakeTensor
 
 
 @dataclass(frozen=True, slots=True)

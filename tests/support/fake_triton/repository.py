@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from fake_triton.counters import FailureReason
-    from fake_triton.models import FakeModel, Timings
+    from fake_triton.fake_models import FakeModel, Timings
 
 
 class RefusedError(Exception):

@@ -29,10 +29,10 @@ from fake_triton.counters import (
     metrics_text,
     statistics_document,
 )
+from fake_triton.fake_models import config_document, metadata_document
 from fake_triton.journal import (
     Journal,
 )
-from fake_triton.models import config_document, metadata_document
 from fake_triton.repository import RefusedError, Repository, refused
 from fake_triton.script import Plan, Script
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
     from fake_triton.calls import Call, Content
+    from fake_triton.fake_models import FakeModel, Timings
     from fake_triton.journal import Scripted
-    from fake_triton.models import FakeModel, Timings
     from fake_triton.script import Snapshot
 
 EXTENSIONS: Final = (

@@ -119,11 +119,11 @@ class ModelledPower:
             at = self._surroundings.clock()
             busy, whole = _cpu_ticks(_STAT.read_text("ascii"))
             return at, busy, whole
-        look = self._surroundings.work.current
-        if look is None:
+        snapshot = self._surroundings.work.current
+        if snapshot is None:
             return None
-        busy = sum(work.busy_seconds for work in look.models.values())
-        return look.at, busy, look.at * self._settings.parallel
+        busy = sum(work.busy_seconds for work in snapshot.models.values())
+        return snapshot.at, busy, snapshot.at * self._settings.parallel
 
 
 def _cpu_ticks(stat: str) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from exporter.commands.audit.finding import FAILING, SEVERITIES
 from exporter.commands.audit.model_checks import LISTED_CHECKS, MODEL_CHECKS
 from exporter.commands.audit.server_checks import SERVER_CHECKS, UNREACHABLE
 from exporter.config.configuration import TargetSettings
-from exporter.triton.model import IndexEntry
+from exporter.triton.protocol_types import IndexEntry
 
 CHECKS = (UNREACHABLE, *SERVER_CHECKS, *LISTED_CHECKS, *MODEL_CHECKS)
 BAD = Verdict("model_error", detail="INTERNAL: it broke")

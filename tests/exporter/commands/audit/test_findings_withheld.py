@@ -27,7 +27,7 @@ from exporter.access.probe_base import Verdict
 from exporter.commands.audit.audit_evidence import MOST_TRACE_SETTINGS, NOT_CONFIGURED
 from exporter.commands.audit.audit_report import conclude
 from exporter.commands.audit.model_seen import rise
-from exporter.triton.model import IndexEntry
+from exporter.triton.protocol_types import IndexEntry
 
 
 def ids(evidence):

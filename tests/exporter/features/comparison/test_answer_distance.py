@@ -17,7 +17,7 @@ from exporter.features.comparison.comparison_settings import (
 )
 from exporter.features.comparison.comparison_verdicts import Finding
 from exporter.features.comparison.confidence import Interval
-from exporter.triton.model import InferReply, OutputTensor
+from exporter.triton.protocol_types import InferReply, OutputTensor
 from exporter.triton.tensors import encode
 
 

@@ -17,10 +17,10 @@ class ReadMeanwhile(InventoryBoard):
     """A board whose first inventory comes right after somebody asked for it."""
 
     @property
-    def looked(self) -> bool:
-        looked = super().looked
+    def was_read(self) -> bool:
+        was_read = super().was_read
         self.publish(Inventory())
-        return looked
+        return was_read
 
 
 def test_models_that_are_read_during_a_run_are_no_failure_of_it():

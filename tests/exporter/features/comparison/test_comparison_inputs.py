@@ -14,7 +14,7 @@ from exporter.features.comparison.comparison_inputs import (
     MirroredInputs,
     SyntheticInputs,
 )
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 SPEC = ModelSpec(
     "m",

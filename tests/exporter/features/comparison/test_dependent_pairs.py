@@ -17,7 +17,7 @@ from exporter.features.comparison.comparison_verdicts import Finding
 from exporter.features.comparison.confidence import LEAST_REQUESTS
 from exporter.features.comparison.production_windows import Outcomes, Windows
 from exporter.histograms.histogram import Histogram
-from exporter.triton.model import InferReply
+from exporter.triton.protocol_types import InferReply
 
 SEED = 4
 RUNS = 40

@@ -11,13 +11,13 @@ from fake_triton import FakeModel, FakeTriton
 from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
-from exporter.access.work_board import Look, ModelWork
+from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.comparison.comparison_budget import Wait
 from exporter.features.comparison.comparison_settings import ComparisonSettings
 from exporter.features.comparison.paired_requests import difference
 from exporter.features.comparison.shadow_comparison import Shadow
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 WORK = ModelWork(busy_seconds=0.0, production_busy_seconds=0.0, inferences=0)
 
@@ -57,7 +57,7 @@ def shadow():
             until(found, lambda: found.keys is not None)
             # Two looks without a rise, far enough apart: production is idle.
             for at in (0.0, 5.0):
-                access.work.publish(Look(at, {("m", v): WORK for v in "123"}))
+                access.work.publish(WorkSnapshot(at, {("m", v): WORK for v in "123"}))
                 found.update()
             return found
 
@@ -134,7 +134,7 @@ def test_a_look_seen_twice_does_not_say_that_production_rests(shadow):
     found = shadow(budget={**most, "request_ratio": 0.01, "busy_ratio": 1})
     until(found, lambda: found.outcomes["both"] >= 5)
     served = ModelWork(busy_seconds=9.0, production_busy_seconds=9.0, inferences=1000)
-    look = Look(10.0, {("m", "1"): served, ("m", "2"): WORK})
+    look = WorkSnapshot(10.0, {("m", "1"): served, ("m", "2"): WORK})
     shadow.access.work.publish(look)
     found.update()
     time.sleep(0.2)

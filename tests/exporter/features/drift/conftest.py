@@ -15,7 +15,7 @@ from exporter.access.mirror_hub import Mirrored, MirrorHub
 from exporter.features.drift.drift_collector import DriftCollector
 from exporter.features.drift.drift_settings import DriftCollectorSettings, DriftSettings
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

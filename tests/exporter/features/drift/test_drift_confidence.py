@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exporter.numerics.answer_distribution import looked_at
+from exporter.numerics.answer_distribution import shape_of
 from exporter.numerics.confidence_calibration import calibrate
 
 FEATURE = "estimated_accuracy"
@@ -59,14 +59,14 @@ def test_an_alarm_is_a_fall_of_the_estimated_accuracy_however_it_is_calibrated(
 ):
     """Windows that alarm have another mean of calibrated confidence; clean ones not."""
     rng = np.random.default_rng(0)
-    golden = looked_at(answers(rng, 5000)).confidence
+    golden = shape_of(answers(rng, 5000)).confidence
     calibration = calibrate(golden, (rng.random(5000) < golden**2).astype(np.float64))
     watching(bench, entry)
     told = []
     for boldness in (2.0, 2.0, 1.2, 1.2):
         probabilities = answers(bench.rng, 500, boldness)
         bench.window(outputs={"p": probabilities})
-        estimate = calibration.estimate(looked_at(probabilities).confidence)
+        estimate = calibration.estimate(shape_of(probabilities).confidence)
         told.append((estimate.accuracy, alarm(bench)))
     clean, changed = told[:2], told[2:]
     assert [alarmed for _, alarmed in clean] == [0, 0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.access.work_board import Look, ModelWork
+from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.energy.energy_accounts import Books
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.placement import Placement
@@ -57,7 +57,7 @@ class Machine:
             self.joules[device.key] += self.idle + active / len(self.devices)
         self._read(faults)
         if look:
-            self.look = Look(
+            self.look = WorkSnapshot(
                 self.now,
                 {
                     key: ModelWork(

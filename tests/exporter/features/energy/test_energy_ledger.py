@@ -12,7 +12,7 @@ from page_server import PageServer
 
 from exporter import catalogue
 from exporter.access.inventory import Inventory
-from exporter.access.work_board import Look, ModelWork
+from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.energy.energy_collector import EnergyCollector
 from exporter.features.energy.energy_settings import (
     CostSettings,
@@ -20,7 +20,7 @@ from exporter.features.energy.energy_settings import (
     energy_settings,
 )
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec
+from exporter.triton.protocol_types import ModelSpec
 
 A, B = ("a", "1"), ("b", "1")
 WATTS = {A: 320.0, B: 130.0}
@@ -91,7 +91,7 @@ class Fleet:
             self.script.change(number, **kept)
         if look and self.now % WINDOW_SECONDS == 0:
             work = {k: ModelWork(s, s, round(100 * s)) for k, s in self.busy.items()}
-            self.access.work.publish(Look(self.now, work))
+            self.access.work.publish(WorkSnapshot(self.now, work))
         self.samples = self.collector.collect()
 
     def values(self, spec):

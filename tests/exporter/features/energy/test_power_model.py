@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from exporter.access.work_board import Look, ModelWork, WorkBoard
+from exporter.access.work_board import ModelWork, WorkBoard, WorkSnapshot
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.sources import power_model
 from exporter.features.energy.sources.power_model import ModelSettings
@@ -49,7 +49,7 @@ def test_use_may_be_the_models_busy_seconds_where_the_server_is_elsewhere():
     source = settings.find(surroundings(now, work))
     assert source.read() == ()
     for at, busy in ((10.0, 100.0), (14.0, 102.0)):
-        work.publish(Look(at, {("m", "1"): ModelWork(busy, busy, 5)}))
+        work.publish(WorkSnapshot(at, {("m", "1"): ModelWork(busy, busy, 5)}))
         (reading,) = source.read()
     assert reading.at == 14.0
     assert reading.power_watts == 100

@@ -8,7 +8,7 @@ import pytest
 from fake_nvml import board
 
 from exporter import catalogue
-from exporter.access.work_board import Look, WorkBoard
+from exporter.access.work_board import WorkBoard, WorkSnapshot
 from exporter.features.energy.energy_settings import PowerSettings
 from exporter.features.energy.sources import AnySource
 from exporter.features.energy.sources.power_source import Surroundings
@@ -26,7 +26,7 @@ def made(settings, **more):
 def surroundings():
     times = iter(range(1000))
     work = WorkBoard()
-    work.publish(Look(1.0))
+    work.publish(WorkSnapshot(1.0))
     return Surroundings(lambda: float(next(times)), lambda: 0.0, None, work)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from parts import as_nobody
+from requirements import as_nobody
 
 from exporter.access.work_board import WorkBoard
 from exporter.features.energy.energy_meter import MICRO, Meter

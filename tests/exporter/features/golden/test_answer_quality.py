@@ -11,8 +11,8 @@ from exporter.features.golden.golden_data import GoldenSet
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
 from exporter.features.golden.golden_signature import prepare
-from exporter.numerics.answer_distribution import looked_at
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.numerics.answer_distribution import shape_of
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 ROWS = 400
 
@@ -100,7 +100,7 @@ def test_errors_of_numbers_are_those_of_scikit_learn() -> None:
 
 def test_logits_are_taken_for_logits(many) -> None:
     truth, scores = many
-    shape = looked_at(np.log(scores) + 7, classes=True)
+    shape = shape_of(np.log(scores) + 7, classes=True)
     np.testing.assert_allclose(shape.confidence, scores.max(axis=1))
     assert dict(scored(truth, np.log(scores)).scores())["accuracy"] == pytest.approx(
         (scores.argmax(axis=1) == truth).mean()
@@ -117,7 +117,7 @@ def test_zeros_are_no_answer_and_nan_is_none_either(many) -> None:
 
 def test_entropy_and_norm_are_what_they_are_called(many) -> None:
     _, scores = many
-    shape = looked_at(scores)
+    shape = shape_of(scores)
     np.testing.assert_allclose(shape.entropy, -(scores * np.log(scores)).sum(axis=1))
     np.testing.assert_allclose(shape.norm, np.linalg.norm(scores, axis=1))
 

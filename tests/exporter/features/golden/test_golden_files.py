@@ -14,7 +14,7 @@ from exporter.features.golden import golden_data
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
 from exporter.features.golden.golden_signature import prepare
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 ROWS = 6
 

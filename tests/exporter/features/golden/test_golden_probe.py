@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from exporter.access.inventory import Inventory
 from exporter.access.own_traffic import OwnTraffic
-from exporter.access.work_board import Look, ModelWork
+from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.errors import GoldenDataError
 from exporter.features.golden import golden_formats
 from exporter.features.golden.golden_settings import GoldenSettings
@@ -188,13 +188,13 @@ def test_production_makes_room_for_its_share(scene) -> None:
     )
     for requests in (0, 90):
         work = ModelWork(10.0 * requests, 10.0 * requests, requests, requests)
-        scene.access.work.publish(Look(scene.clock.now, {KEY: work}))
+        scene.access.work.publish(WorkSnapshot(scene.clock.now, {KEY: work}))
         scene.clock.now += 5
     asked = sum(scene.attempt(probe) is not None for _ in range(30))
     # A tenth of all: ten beside ninety.
     assert asked == 0
     work = ModelWork(1900.0, 1900.0, 180, 180)
-    scene.access.work.publish(Look(scene.clock.now, {KEY: work}))
+    scene.access.work.publish(WorkSnapshot(scene.clock.now, {KEY: work}))
     asked = sum(scene.attempt(probe) is not None for _ in range(30))
     assert asked == 10
 

@@ -15,7 +15,7 @@ from exporter.access.mirror_hub import Mirrored
 from exporter.features.outputs.outputs_settings import OutputsSettings
 from exporter.numerics.confidence_calibration import calibrate
 from exporter.samples import Sample
-from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 KEY = ("m", "2")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from parts import require
+from requirements import require
 
 from exporter.config.configuration import parse
 from exporter.features.slo.objectives import expanded

@@ -12,7 +12,7 @@ from exporter.features.statistics.crosscheck import CrossCheck
 from exporter.features.statistics.server_page import Page
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
-from exporter.triton.model import Duration, ModelStatistics
+from exporter.triton.protocol_types import Duration, ModelStatistics
 from exporter.triton.upstream import CROSS_CHECKED
 
 KEY = ("m", "1")

@@ -14,7 +14,7 @@ from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.own_requests.reach import own_inference
 from exporter.runtime.model_mentions import misfits
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import IndexEntry, InferRequest, ModelSpec
+from exporter.triton.protocol_types import IndexEntry, InferRequest, ModelSpec
 
 PARENT = ModelSpec("parent", "1", (), (), backend="python")
 CHILD = ModelSpec("child", "1", (), (), backend="onnxruntime")

@@ -14,7 +14,7 @@ from exporter.features.statistics.production_counts import (
     Production,
     cross_checked,
 )
-from exporter.triton.model import Duration, ModelStatistics
+from exporter.triton.protocol_types import Duration, ModelStatistics
 
 
 def done(count, size):

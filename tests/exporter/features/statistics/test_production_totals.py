@@ -24,7 +24,7 @@ from simulated_triton import (
 
 from exporter.access.own_traffic import Booking, OwnCounts
 from exporter.features.statistics.production_counts import PHASES, Production, Totals
-from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
+from exporter.triton.protocol_types import BatchStatistics, Duration, ModelStatistics
 
 ONE_EXECUTION_BESIDE_OWN_BATCHES_THAT_ARE_BOOKED_LATE = (
     [*(Own(1, 1, 1) for _ in range(6)), Own(10, 45, 51, 4), Own(20, 55, 61, 4)],

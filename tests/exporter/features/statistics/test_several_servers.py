@@ -6,7 +6,7 @@ import pytest
 
 from exporter.errors import UnavailableError
 from exporter.features.statistics.several_servers import SeveralServers, is_another
-from exporter.triton.model import Duration, ModelStatistics
+from exporter.triton.protocol_types import Duration, ModelStatistics
 
 KEY = ("m", "1")
 

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.features.statistics.unwatched_gap import UnwatchedGap
 from exporter.system.local_server import ServerProcess
-from exporter.triton.model import Duration, ModelStatistics
+from exporter.triton.protocol_types import Duration, ModelStatistics
 
 KEY = ("m", "1")
 SERVER = ServerProcess(7, 100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from exporter.access.inventory import Inventory
 from exporter.features.synthetic.backlog import Backlog
 from exporter.own_requests.execution_evidence import Reading, Watched
-from exporter.triton.model import Duration, ModelSpec, ModelStatistics
+from exporter.triton.protocol_types import Duration, ModelSpec, ModelStatistics
 
 M = ("m", "1")
 WATCHED = Watched(frozenset(), frozenset(), frozenset({M}))

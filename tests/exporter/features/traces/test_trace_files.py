@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from parts import as_nobody, lacking, require_root
+from requirements import as_nobody, lacking, require_root
 
 from exporter.errors import SourceError
 from exporter.features.traces.trace_files import TraceFileFollower, TraceFilesSettings

@@ -18,7 +18,7 @@ from exporter.taps import tap_grpc
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.taps.tap_grpc import GrpcTap
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
+from exporter.triton.protocol_types import InferRequest
 
 
 def test_a_request_by_tritons_own_client_arrives(serve_grpc):

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 TOGETHER: Final = 64
 
 
-def parts(features: int, together: int | None = None) -> Iterator[slice]:
+def feature_slices(features: int, together: int | None = None) -> Iterator[slice]:
     """Slices of at most `together` that cover 0..features-1; one, even of nothing.
 
     Example:
-        >>> [(part.start, part.stop) for part in parts(100)]
+        >>> [(part.start, part.stop) for part in feature_slices(100)]
         [(0, 64), (64, 100)]
     """
     step = together or TOGETHER

@@ -13,7 +13,7 @@ from fake_triton.behaviours import INVALID_ARGUMENT, Status
 from fake_triton.calls import REQUEST_BYTES
 from fake_triton.inference import InferAnswer, InferRequest
 from fake_triton.repository import RefusedError, refused
-from fake_triton.tensors import (
+from fake_triton.wire_tensors import (
     NOT_IN_JSON,
     WireTensor,
     from_json,

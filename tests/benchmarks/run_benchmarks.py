@@ -1,6 +1,6 @@
 """Run the benchmarks: one JSON object a line on stdout, progress on stderr, all kept.
 
-    python tests/benchmarks/run.py [--only PART] [--quick] [--strict] [--list]
+    python tests/benchmarks/run_benchmarks.py [--only PART] [--quick] [--strict] [--list]
 
 A benchmark is a public function of a `bench_*.py` beside this file; README.md has the
 convention.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from exporter.triton.model import Array
+    from exporter.triton.protocol_types import Array
     from loadtests.engine import Progress
     from loadtests.engine.backoff import Backoff
     from loadtests.mix import Body, Entry

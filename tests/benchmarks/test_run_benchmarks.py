@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-RUN = Path(__file__).with_name("run.py")
+RUN = Path(__file__).with_name("run_benchmarks.py")
 GOOD = '''
 import figures
 def fast(*, quick=False):

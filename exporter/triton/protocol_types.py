@@ -53,6 +53,11 @@ class IndexEntry:
     reason: str = ""
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Return the name and version, which identify a model version."""
+        return self.name, self.version
+
+    @property
     def ready(self) -> bool:
         """Return whether the server calls this version ready."""
         # MLServer tells "State.READY" over gRPC.
@@ -99,6 +104,11 @@ class ModelSpec:
     CPU, None if it is unknown or the backend decides."""
     steps: tuple[tuple[str, str], ...] = ()
     """(model, version) of an ensemble's steps, one entry a step; version "" is latest."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the name and version, which identify a model version."""
+        return self.name, self.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +210,8 @@ class ModelStatistics:
     batches: tuple[BatchStatistics, ...] = ()
     memory_bytes: int = 0
     """Triton's estimate at load, all kinds of memory together; 0 where it has none."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the name and version, which identify a model version."""
+        return self.name, self.version

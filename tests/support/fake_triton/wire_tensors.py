@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from exporter.triton import tensors
-from exporter.triton.model import OutputTensor
+from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import FLOATS, array_dtype
 
 if TYPE_CHECKING:

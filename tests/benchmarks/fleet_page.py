@@ -1,6 +1,6 @@
 """What a sidecar beside many models exposes, from its own meters filled with numbers.
 
-Run as a program it serves that page: `python fleet.py PORT MODELS`.
+Run as a program it serves that page: `python fleet_page.py PORT MODELS`.
 """
 
 from __future__ import annotations

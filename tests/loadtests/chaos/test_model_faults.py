@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 import urllib3
 from fault_cycles import Client, asking, in_effect, recorded, undone
-from parts import as_nobody
 from receiver import Receiver
+from requirements import as_nobody
 from sites import EmbeddedSite, empty_site
 from waiting import wait_until
 
 from exporter.triton.faulty_model import Fault as ModelFault
 from exporter.triton.faulty_model import write_faulty_model
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.loading import UnloadModel
-from loadtests.chaos.faults.models import (
+from loadtests.chaos.faults.model_faults import (
     WRAPPER,
     ErringModel,
     LyingModel,
     StalledStream,
 )
+from loadtests.chaos.faults.model_unloading import UnloadModel
 from loadtests.chaos.faults.process_faults import KillServer
 from loadtests.chaos.primitives import model_control
 

@@ -1,4 +1,4 @@
-"""Closed-loop load on one model, as a program: `python load.py GRPC MODEL USERS`.
+"""Closed-loop load on one model, as a program: `python closed_loop_load.py GRPC MODEL USERS`.
 
 Serialised requests through asyncio, the least Python can spend on a request; Triton's
 own statistics count what comes of it. Runs until it is ended.

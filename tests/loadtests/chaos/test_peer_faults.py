@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fault_cycles import injected, is_undone
 from monitoring import Job, free_port
-from parts import as_nobody, require_root
+from requirements import as_nobody, require_root
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, empty_site
 from tcp_peers import TcpServer, connect, echo
 from waiting import patience, wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
-from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway, TapStalled
+from loadtests.chaos.faults.peer_faults import OtlpHang, PrometheusAway, TapStalled
 from loadtests.chaos.measuring.polling import fetch
 from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, new_token
 

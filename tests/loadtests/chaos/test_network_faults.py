@@ -15,7 +15,7 @@ from waiting import patience
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
 from loadtests.chaos.faults import FaultRefusedError
-from loadtests.chaos.faults.network import (
+from loadtests.chaos.faults.network_faults import (
     Bandwidth,
     NetworkDelay,
     NetworkJitter,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
-    from loadtests.chaos.faults.network import NetworkFault
+    from loadtests.chaos.faults.network_faults import NetworkFault
 
 
 @pytest.fixture(scope="module")
