@@ -8,7 +8,7 @@
     joint_pairs.py the pairs of columns whose correlation changed      changed_pairs
     reference.py   what the model was trained on                       ProfileBuilder, Profile
     limits.py      caveats of the guarantee, and blind spots              Profile.caveats
-    statistics/    distances between two sets of counts                AnyStatistic
+    statistics/    distances between two sets of counts                STATISTICS
     alarms/        evidence with a guaranteed false-alarm rate         Monitor, AlarmSettings
     embeddings.py  norms, projections, kernel distance for vectors
     forecast.py    when accuracy will cross a floor, if that can be estimated

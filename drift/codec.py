@@ -110,7 +110,7 @@ def _array(data: bytes, description: dict[str, Any]) -> NDArray[np.generic]:
 
 
 def version_of(data: bytes) -> str:
-    """The version that the header names, "" where there is none."""
+    """Return the version in the header, "" without one."""
     parts = data[:MAX_HEADER].partition(b"\n")[0].split(b" ")
     return parts[2].decode("ascii", "replace") if len(parts) == 4 else ""  # noqa: PLR2004 - header
 

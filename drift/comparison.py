@@ -1,4 +1,4 @@
-"""One window beside the reference, in the forms the distances need."""
+"""One window and the reference, in the forms that the distances need."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Baseline:
         return np.where(found > _NO_WIDTH, found, 0.0)
 
     def steps(self, part: slice) -> Floats:
-        """Return the part of the axis that each edge stands for, (features, ordered cells - 1).
+        """Return the length of the axis that each edge represents, (features, ordered cells - 1).
 
         Half of the cell on either side of it, in units of an even cell.
         """

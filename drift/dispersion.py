@@ -6,11 +6,11 @@ of n_b rows and row variance v the overdispersion is
     phi = sum_b (S_b - n_b m)^2 / (n_b v) / (k - 1),
 
 1 for independent rows. It grows with the block while the dependence is longer than the
-block, so it is taken at every dyadic block size with at least `MIN_BLOCKS` blocks, and
-the largest counts. A value within `PRETEST` standard errors of 1 is taken as 1.
+block, so it is measured at every dyadic block size with at least `MIN_BLOCKS` blocks, and
+the largest counts. A value within `PRETEST` standard errors of 1 counts as 1.
 
 Where phi still grows at the largest such block, as it does with weather, seasons and
-timetables, it is taken to go on growing as a power of the rows (`alarm_calibration.py`). And
+timetables, it is assumed to continue to grow as a power of the rows (`alarm_calibration.py`). And
 blocks are no normal variables: phi is raised until the evidence that the alarms would
 see in the reference's own blocks averages to no more than they may
 (`alarm_calibration.py`).

@@ -211,7 +211,7 @@ class _Counting:
     def _correlations(
         self, rows: NDArray[np.floating], sample: list[_Chunk]
     ) -> tuple[JointModel | None, str, list[int]]:
-        """The model of the sample's correlations, why there is none, and its batches' cells."""
+        """Return the model, the reason if there is none, and the batches' cells."""
         cells = [
             np.concatenate([table.cells_of(chunk.categories[i]) for chunk in sample])
             for i, table in enumerate(self._tables)

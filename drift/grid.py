@@ -1,4 +1,4 @@
-"""Fixed cells per feature, taken once from the reference: counting is then one pass.
+"""Fixed cells per feature, chosen once from the reference: counting is then one pass.
 
 Every feature, numeric or categorical, has the same `CELLS` cells, so that counts of a
 whole model are one array of shape (features, CELLS):

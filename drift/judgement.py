@@ -14,13 +14,7 @@ from drift.alarms.monitor import WEIGHTS, AlarmSettings, Monitor
 from drift.comparison import Baseline
 from drift.grid import ABOVE
 from drift.projection import EVENTS
-from drift.statistics import (
-    AnyStatistic,
-    JensenShannon,
-    KolmogorovSmirnov,
-    Psi,
-    Wasserstein,
-)
+from drift.statistics import STATISTICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,14 +24,9 @@ if TYPE_CHECKING:
     from drift.alarms.explanation import Culprit
     from drift.comparison import Comparison
     from drift.reference import Profile
+    from drift.statistics.base import Statistic
     from drift.window import Counts
 
-STATISTICS: Final[tuple[AnyStatistic, ...]] = (
-    Psi(),
-    JensenShannon(),
-    KolmogorovSmirnov(),
-    Wasserstein(),
-)
 FALSE_ALARMS: Final = 0.01
 MIN_ROWS: Final = 30
 # Where a shift by a whole standard deviation could remain undetected, "no drift" means nothing.
@@ -239,24 +228,24 @@ def _detectable(profile: Profile, counts: Counts, log_threshold: float) -> float
 
 
 def _distances(comparison: Comparison) -> list[tuple[Distance, ...]]:
-    tables = [_table(statistic, comparison) for statistic in STATISTICS]
+    tables = [_table(statistic, comparison) for statistic in STATISTICS.values()]
     features = comparison.window.cells.shape[0]
     return [
         tuple(
             Distance(
-                kind=statistic.kind,
+                kind=kind,
                 value=float(table[0, index]),
                 null_mean=float(table[1, index]),
                 null_bound=float(table[2, index]),
             )
-            for statistic, table in zip(STATISTICS, tables, strict=True)
+            for kind, table in zip(STATISTICS, tables, strict=True)
             if np.isfinite(table[:, index]).all()
         )
         for index in range(features)
     ]
 
 
-def _table(statistic: AnyStatistic, comparison: Comparison) -> NDArray[np.float64]:
+def _table(statistic: Statistic, comparison: Comparison) -> NDArray[np.float64]:
     null = statistic.null(comparison)
     return np.stack((statistic.distance(comparison), null.mean, null.bound))
 

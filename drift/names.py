@@ -83,7 +83,7 @@ class Names(Sequence[str]):
 class NameFilter:
     """Set of names in little memory (a Bloom filter); it may contain a few others.
 
-    2 kB of up to 1,024 names, 8 kB of more. Of 1,024 names 1 in 400 others is taken for
+    2 kB of up to 1,024 names, 8 kB of more. Of 1,024 names 1 in 400 others is mistaken for
     one of them; of 4,096 too; of 16,384 1 in 6.
 
     Reference: Bloom (1970), "Space/time trade-offs in hash coding".

@@ -72,7 +72,7 @@ class Profile:
 
     `quantiles` (numeric features, len(LEVELS)) are the sample's, in the features'
     own units. `dispersion` rests on `blocks` of `block_rows`; `ordered` is
-    true if the rows came in the order of time. `season` is None with less than
+    true if the rows were in time order. `season` is None with less than
     `MIN_WEEKS` of timestamps.
     """
 
@@ -120,7 +120,7 @@ class Profile:
         return self.schema.names + joint
 
     def is_joint(self, feature: int) -> bool:
-        """Return whether a feature stands for the correlations between the others."""
+        """Return whether a feature represents the correlations between the others."""
         return feature == len(self.schema.features)
 
     @property
@@ -135,7 +135,7 @@ class Profile:
 
     @cached_property
     def summary(self) -> Summary:
-        """The reference's own sums, with what it would have found unseen.
+        """Return the reference's own sums, with the values that it would not have known itself.
 
         A reference has seen all its own values, yet clean traffic brings new ones: as
         many, of as many rows, as there are values it saw once (Good, 1953).

@@ -40,7 +40,7 @@ def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
         raise PlanError(f"is not valid JSON: {error}", source) from None
 
 
-def require_size(path: Path, most_bytes: int = MAX_FILE_BYTES) -> None:
+def require_size(path: Path) -> None:
     """Refuse a file that is not there or too large.
 
     Raises:
@@ -50,8 +50,10 @@ def require_size(path: Path, most_bytes: int = MAX_FILE_BYTES) -> None:
         size = path.stat().st_size
     except OSError as error:
         raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
-    if size > most_bytes:
-        raise PlanError(f"found {size} bytes; the maximum is {most_bytes}", str(path))
+    if size > MAX_FILE_BYTES:
+        raise PlanError(
+            f"found {size} bytes; the maximum is {MAX_FILE_BYTES}", str(path)
+        )
 
 
 def require_version(document: Any, version: int, source: str) -> None:

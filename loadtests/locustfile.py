@@ -16,7 +16,7 @@ locust_hooks.install()
 
 
 class ScheduledUser(User):
-    """Stands for a request in flight of a closed loop, or for a worker of an open one."""
+    """Represents a request in flight of a closed loop, or a worker of an open one."""
 
     def on_start(self) -> None:
         """Start the user."""

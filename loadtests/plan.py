@@ -1,4 +1,4 @@
-"""Arrivals: when each request is to be sent, computed before the run and shared out."""
+"""Arrivals: the send time of each request, computed before the run and divided among senders."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def _entries(
 
 
 def _try_out(target: Target, entry: Entry, timeout_seconds: float) -> None:
-    """Send one request, or one whole sequence, so that none is left open."""
+    """Send one request, or one whole sequence, so that no sequence remains open."""
     count = entry.sequence_length if entry.style == "sequence" else 1
     result = run_closed(
         target,

@@ -107,7 +107,8 @@ class Requests:
     def timed(self) -> NDArray[np.bool_]:
         """Requests whose latency counts: answered correctly, or timed out.
 
-        Errors that come at once, or timeouts left out, would make the latency look better. Rejected requests have none; `RunResult.quantile` counts them.
+        Errors that come at once, or omitted timeouts, would understate the latency. Rejected
+        requests have no latency; `RunResult.quantile` counts them.
         """
         ended = np.isin(self.outcome, (Outcome.OK, Outcome.TIMEOUT))
         return ended & np.isfinite(self.done)

@@ -17,7 +17,7 @@ def e_benjamini_hochberg(
 
     With e-values e_(1) >= e_(2) >= ..., name the first k, the largest k for which
     k e_(k) / m >= 1 / `false_share`. The expected share of wrongly named features is at
-    most `false_share` whatever the dependence between features.
+    most `false_share` for any dependence between features.
 
     Reference: Wang, Ramdas (2022), "False discovery rate control with e-values".
 

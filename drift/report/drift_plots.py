@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from drift.grid import ABOVE, BELOW, OTHER, UNSEEN
-from drift.report.words import STATISTICS
+from drift.statistics import STATISTICS
 from pages.plots import Axis, Mark, Plot, Series
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def distances(found: Sequence[Distance]) -> Plot:
         for one, row, ratio in zip(found, rows, ratios, strict=True)
     )
     means = np.array([d.null_mean / b for d, b in zip(found, bounds, strict=True)])
-    names = (f"{STATISTICS[one.kind]} {one.value:.3g}" for one in found)
+    names = (f"{STATISTICS[one.kind].title} {one.value:.3g}" for one in found)
     return Plot(
         "Distances",
         Axis("times the 99.9 % bound of unchanged data", low=0.0, high=top),

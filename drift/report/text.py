@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from drift.report.words import (
     OUTCOMES,
-    STATISTICS,
     headline,
     kind_of_change,
     percent,
     promise,
     sizes,
 )
+from drift.statistics import STATISTICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def _changed(feature: FeatureFinding) -> Iterator[str]:
 
 def _table(found: Judgement) -> Iterator[str]:
     width = min(max([len(f.name) for f in found.features] + [7]), 40)
-    heads = "".join(f"{STATISTICS[kind]:>27}" for kind in _COLUMNS)
+    heads = "".join(f"{STATISTICS[kind].title:>27}" for kind in _COLUMNS)
     yield f"{'feature':<{width}}{'log evidence':>13}{heads}"
     for feature in found.features[:MOST_FEATURES]:
         values = {distance.kind: distance for distance in feature.distances}

@@ -14,12 +14,6 @@ OUTCOMES: Final = {
     "no_drift": "No drift",
     "not_enough_data": "Not enough data",
 }
-STATISTICS: Final = {
-    "psi": "PSI",
-    "jensen_shannon": "Jensen-Shannon",
-    "kolmogorov_smirnov": "Kolmogorov-Smirnov",
-    "wasserstein": "Wasserstein-1 / sd",
-}
 _CHANNELS: Final = {
     "location": "its values shifted",
     "scale": "its spread changed",

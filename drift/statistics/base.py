@@ -1,11 +1,9 @@
-"""The base of every distance: settings with a `kind`, the distance, and its null."""
+"""The base of every distance: its kind, the distance, and its null."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
-
-from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,21 +12,20 @@ if TYPE_CHECKING:
     from drift.comparison import Comparison, Null
 
 
-class Statistic(BaseModel, ABC):
+class Statistic(ABC):
     """A distance between a window and the reference: an effect size, not an alarm.
 
-    `threshold` is for those who want the classic rule of thumb beside the distance; it
-    takes no account of the window's size and raises nothing by itself. A feature with
-    nothing to compare has the distance NaN, and so has a categorical one where the
-    distance needs an order (`ordered`).
+    A feature with nothing to compare has the distance NaN, and so has a categorical one
+    where the distance needs an order (`ordered`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+    kind: ClassVar[str]
+    """Name in configurations and metrics."""
+    title: ClassVar[str]
+    """Name in reports."""
     ordered: ClassVar[bool]
     classic: ClassVar[float | None]
-
-    threshold: float | None = Field(default=None, gt=0)
+    """The usual rule of thumb, which ignores the number of rows; None if there is none."""
 
     @abstractmethod
     def distance(self, comparison: Comparison) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""A small window beside a small reference, for the examples in docstrings."""
+"""A small window and a small reference, for the examples in docstrings."""
 
 from __future__ import annotations
 

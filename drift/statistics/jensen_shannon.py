@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class JensenShannon(Statistic):
     stays at 1.
     """
 
-    kind: Literal["jensen_shannon"] = "jensen_shannon"
+    kind: ClassVar[str] = "jensen_shannon"
+    title: ClassVar[str] = "Jensen-Shannon"
     ordered: ClassVar[bool] = False
     classic: ClassVar[float | None] = 0.1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
@@ -38,7 +38,8 @@ class KolmogorovSmirnov(Statistic):
     When not to use it: for categories, for changes in the tails alone.
     """
 
-    kind: Literal["kolmogorov_smirnov"] = "kolmogorov_smirnov"
+    kind: ClassVar[str] = "kolmogorov_smirnov"
+    title: ClassVar[str] = "Kolmogorov-Smirnov"
     ordered: ClassVar[bool] = True
     classic: ClassVar[float | None] = 0.1
 

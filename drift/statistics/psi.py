@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class Psi(Statistic):
     have 0.15 without any change), or where the order of the bins matters.
     """
 
-    kind: Literal["psi"] = "psi"
+    kind: ClassVar[str] = "psi"
+    title: ClassVar[str] = "PSI"
     ordered: ClassVar[bool] = False
     classic: ClassVar[float | None] = 0.2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,8 @@ class Wasserstein(Statistic):
     which the share of values out of range shows.
     """
 
-    kind: Literal["wasserstein"] = "wasserstein"
+    kind: ClassVar[str] = "wasserstein"
+    title: ClassVar[str] = "Wasserstein-1 / sd"
     ordered: ClassVar[bool] = True
     classic: ClassVar[float | None] = 0.1
 

@@ -44,7 +44,7 @@ def detect(path: Path) -> Dialect:
 
     Raises:
         DataError: the file cannot be read or is empty, or has numbers with decimal commas
-            beside numbers with decimal points.
+            next to numbers with decimal points.
     """
     lines = _head(path)
     parsed = {delimiter: _parse(lines, delimiter) for delimiter in DELIMITERS}

@@ -62,7 +62,7 @@ class _Member:
 
     @property
     def is_whole(self) -> bool:
-        """True if it can only be read whole: it lies column by column (Fortran order)."""
+        """True if it can only be read whole: it is stored by column (Fortran order)."""
         return self.fortran and len(self.shape) > 1
 
     @property

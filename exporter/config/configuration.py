@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from exporter.config import config_file, config_problems, openai_target
+from exporter.config import config_file, config_problems
 from exporter.config.collector_union import AnyCollector
-from exporter.config.openai_target import OpenAiTarget
+from exporter.config.openai_target import OpenAiTarget, patient
 from exporter.config.probe_union import AnyProbe
 from exporter.features.comparison.comparison_settings import ComparisonSettings
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.features.drift.drift_settings import DriftSettings, doubled_entries
 from exporter.features.energy.energy_settings import CostSettings, PowerSettings
 from exporter.features.process.process_collector import ProcessSettings
-from exporter.features.slo.objectives import AnyObjective, expanded
+from exporter.features.slo.objectives import AnyObjective, Objective, expanded
 from exporter.features.statistics.backend_page_collector import BackendPageSettings
 from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
@@ -42,6 +42,10 @@ BindAddress = Annotated[str, AfterValidator(without_brackets)]
 
 # Sections of the file that become collectors.
 _SECTIONS: Final = {"slo", "drift", "energy", "comparison"}
+_NO_PAGE: Final = (
+    "found a collector of kind backend_page, which needs target.kind openai; of Triton's "
+    "page the collector statistics has the same"
+)
 
 
 class TlsSettings(TlsFiles):
@@ -227,9 +231,9 @@ class Config(Settings):
         problems += self._unlogged(kinds)
         problems += self._without_limits()
         if self.target.kind == "openai":
-            problems += openai_target.refused(self)
+            problems += _triton_only(self)
         elif "backend_page" in kinds:
-            problems += [openai_target.NO_PAGE]
+            problems += [_NO_PAGE]
         problems += [
             f"probe {name!r} has the name of a collector; choose another"
             for name in sorted(
@@ -267,7 +271,7 @@ class Config(Settings):
         """Every probe that runs, the configured ones in place of the defaults."""
         probes = [probe for probe in self._with_defaults() if probe.enabled]
         if self.target.kind == "openai":
-            return tuple(map(openai_target.patient, probes))
+            return tuple(map(patient, probes))
         return tuple(probes)
 
     def _with_defaults(self) -> tuple[AnyProbe, ...]:
@@ -304,6 +308,38 @@ class Config(Settings):
             # They look at mirrored requests, and have none without it.
             chosen.setdefault("mirror", MirrorSettings())
         return tuple(chosen.values())
+
+
+def _triton_only(config: Config) -> Iterator[str]:
+    """Yield a problem for each setting that needs Triton."""
+    for collector in config.collectors:
+        if collector.needs_triton:
+            yield _needs_triton(f"a collector of kind {collector.kind}")
+    for probe in config.probes:
+        if probe.kind == "synthetic" and "http" not in probe.protocols:
+            yield _needs_triton(f"a probe {probe.label!r} over gRPC alone")
+    for section in ("drift", "comparisons"):
+        if getattr(config, section):
+            yield _needs_triton(f"the section {section}")
+    if config.multi_target.open or config.multi_target.allow:
+        yield _needs_triton("the section multi_target")
+    for objective in expanded(config.slos):
+        yield from _unjudged(objective)
+
+
+def _unjudged(objective: Objective) -> Iterator[str]:
+    if objective.kind == "goodput":
+        yield _needs_triton(f"an objective of kind goodput ({objective.name})")
+    elif objective.kind != "signal" and objective.source != "probes":
+        yield (
+            f"found the source {objective.source} in slos called "
+            f"{objective.name!r}, which needs Triton, and target.kind openai; "
+            "judge probes: `source: probes`"
+        )
+
+
+def _needs_triton(what: str) -> str:
+    return f"found {what}, which needs Triton, and target.kind openai; remove it"
 
 
 def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:

@@ -1,4 +1,4 @@
-"""The target `openai`: any OpenAI-compatible server, and the settings it has no use for."""
+"""The target `openai`: any OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from exporter.features.slo.objectives import expanded
 from exporter.network.addresses import is_address
 from exporter.openai.completions import Api
 from exporter.settings import Headers, Settings
 from exporter.triton.tls_files import TlsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from exporter.config.configuration import Config
     from exporter.config.probe_union import AnyProbe
-    from exporter.features.slo.objectives import Objective
 
 _URL: Final = re.compile(
     r"(https?)://([^/?#@]+?)(?P<path>(?:/[A-Za-z0-9._~-]+)*)/?", re.ASCII
@@ -105,41 +100,3 @@ def patient(probe: AnyProbe) -> AnyProbe:
     slow = {"timeout_seconds": 10.0, "interval_seconds": 15.0}
     unset = {k: v for k, v in slow.items() if k not in probe.model_fields_set}
     return probe.model_copy(update=unset)
-
-
-NO_PAGE: Final = (
-    "found a collector of kind backend_page, which needs target.kind openai; of Triton's "
-    "page the collector statistics has the same"
-)
-
-
-def refused(config: Config) -> Iterator[str]:
-    """Yield a sentence for each setting that needs Triton."""
-    for collector in config.collectors:
-        if collector.needs_triton:
-            yield _needs_triton(f"a collector of kind {collector.kind}")
-    for probe in config.probes:
-        if probe.kind == "synthetic" and "http" not in probe.protocols:
-            yield _needs_triton(f"a probe {probe.label!r} over gRPC alone")
-    for section in ("drift", "comparisons"):
-        if getattr(config, section):
-            yield _needs_triton(f"the section {section}")
-    if config.multi_target.open or config.multi_target.allow:
-        yield _needs_triton("the section multi_target")
-    for objective in expanded(config.slos):
-        yield from _unjudged(objective)
-
-
-def _unjudged(objective: Objective) -> Iterator[str]:
-    if objective.kind == "goodput":
-        yield _needs_triton(f"an objective of kind goodput ({objective.name})")
-    elif objective.kind != "signal" and objective.source != "probes":
-        yield (
-            f"found the source {objective.source} in slos called "
-            f"{objective.name!r}, which needs Triton, and target.kind openai; "
-            "judge probes: `source: probes`"
-        )
-
-
-def _needs_triton(what: str) -> str:
-    return f"found {what}, which needs Triton, and target.kind openai; remove it"

@@ -25,6 +25,7 @@ from exporter.numerics.dependence import Inflation, inflation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_CONFIDENCE: Final = 0.95
 _LEAST_EXCEEDANCES: Final = 5.0
 """A phi measured from fewer requests says nothing about the quantile below."""
 _LEAST_VARIANCE: Final = 0.25
@@ -49,14 +50,13 @@ class ProcessQuantile:
 
 
 def process_quantiles(
-    slots: Sequence[Histogram], quantiles: Sequence[float], confidence: float = 0.95
+    slots: Sequence[Histogram], quantiles: Sequence[float]
 ) -> list[ProcessQuantile]:
-    """The quantiles that the count of requests supports, with intervals of the process.
+    """Return the quantiles that the count supports, with 95 % intervals of the process.
 
     Args:
         slots: the histograms of consecutive slots of time, in order.
         quantiles: rising, each inside (0, 1).
-        confidence: of the intervals.
     """
     whole = Histogram()
     for slot in slots:
@@ -67,28 +67,26 @@ def process_quantiles(
     found = []
     for place, q in enumerate(quantiles):
         value = whole.quantile(q)
-        if value is None or not supports(whole.count, q, confidence):
+        if value is None or not supports(whole.count, q):
             continue
         kept = measured[: place + 1]
         following = quantiles[place + 1 : place + 2]
         if any((1.0 - each) * whole.count >= _LEAST_EXCEEDANCES for each in following):
             kept = measured[: place + 2]
-        effective = _effective(kept, whole.count, confidence)
+        effective = _effective(kept, whole.count)
         interval = (
-            whole.quantile_interval(q, confidence, effective) if effective else None
+            whole.quantile_interval(q, _CONFIDENCE, effective) if effective else None
         )
         found.append(ProcessQuantile(q, value, interval, effective))
     return found
 
 
-def _effective(
-    measured: Sequence[Inflation | None], count: int, confidence: float
-) -> float:
+def _effective(measured: Sequence[Inflation | None], count: int) -> float:
     known = [found for found in measured if found is not None]
     if not known:
         return 0.0
     largest = max(known, key=lambda found: found.phi)
-    return largest.effective_samples(count, confidence)
+    return largest.effective_samples(count, _CONFIDENCE)
 
 
 def _inflation(

@@ -49,17 +49,15 @@ def quantile(probability: float) -> float:
     return 0.5 * (low + high)
 
 
-def share_interval(
-    share: float, samples: float, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Wilson's interval of a share found in so many independent samples, above 0.
+def share_interval(share: float, samples: float) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of independent samples, more than 0.
 
     Example: of 9 in 10, 0.596 to 0.982.
 
     Reference: E. B. Wilson, Journal of the American Statistical Association 22 (1927)
     209-212.
     """
-    z = quantile((1.0 + confidence) / 2.0)
+    z = quantile(0.975)
     scale = 1.0 + z * z / samples
     middle = (share + 0.5 * z * z / samples) / scale
     half = (

@@ -28,11 +28,13 @@ _REFERENCE_INDEX: Final = 900_000
 _RAMP_INDEX: Final = 910_000
 _RAMP_REQUESTS: Final = 10  # that a run of the ramp has, if its length allows
 _RAMP_SECONDS: Final = (1.0, 3.0)  # of a run of the ramp: shortest, longest
-_RAMP_BUDGET: Final = 15.0  # seconds that the ramp may take beside the search's budget
+_RAMP_BUDGET: Final = (
+    15.0  # seconds that the ramp may use in addition to the search's budget
+)
 
 
 class CampaignSettings(Settings):
-    """Settings of a capacity search and of the measurements beside it."""
+    """Settings of a capacity search and of its further measurements."""
 
     search: SearchSettings = Field(default=SearchSettings())
     """Duration and resolution of the search."""

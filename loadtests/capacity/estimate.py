@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 RESAMPLES: Final = 500
+_CONFIDENCE: Final = 0.95
 _NEAR: Final = 1.3  # levels within this factor of the boundary make the trend
 _MOST_FACTOR: Final = 8.0  # times what is allowed; more is far into overload
 _MOST_SHARE: Final = 3.0  # misses of a run that may be chance, for any allowed share
@@ -138,7 +139,6 @@ def estimate(
     allowed: Floats,
     rng: np.random.Generator,
     *,
-    confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate:
     """Return the rate at which the worst of the terms reaches its allowed share.
@@ -184,10 +184,10 @@ def estimate(
         return Estimate(rate, 0.0, np.inf, tuple(roots), None, blocks)
     boot = _Bootstrap.of(levels, shares, near, allowed)
     logs = np.array([boot.draw(rng) for _ in range(resamples)]) - np.log(rate)
-    tail = (1.0 - confidence) / 2
+    tail = (1.0 - _CONFIDENCE) / 2
     memory = _memory(runs, levels.rates[near], shares[near, binding], binding)
     freedom = memory.freedom if memory else 0.0
-    wider = widening(blocks, confidence, freedom)
+    wider = widening(blocks, _CONFIDENCE, freedom)
     low, high = np.quantile(logs, (tail, 1 - tail))
     ends = rate * np.exp(np.array([min(low, 0.0), max(high, 0.0)]) * wider)
     below, above = _unseen(levels, rate, about)

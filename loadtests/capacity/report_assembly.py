@@ -68,7 +68,7 @@ def compiled(
 
 
 def _bounds(found: Estimate) -> Bounds:
-    """Return the estimate with its ends; an open one is None."""
+    """Return the estimate with its bounds; an open bound is None."""
     return Bounds(
         estimate=found.rate,
         low=found.low if found.low > 0 else None,

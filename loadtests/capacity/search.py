@@ -189,7 +189,7 @@ class Search:
         """Return the level with the fewest runs, of the two on each side of the boundary.
 
         The nearest on each side comes sooner by most of a run; ties are drawn, so that
-        drifts of the machine are not taken for an effect of the rate.
+        drifts of the machine are not mistaken for an effect of the rate.
         """
         levels = Levels.of(settled_alike(self.runs))
         rate = float(levels.capacity(levels.misses, self.allowed).min())

@@ -53,7 +53,7 @@ _ACTION_SECONDS: Final = 10.0
 
 
 class TimingSettings(Settings):
-    """Durations beside the method's own pauses."""
+    """Durations in addition to the method's own pauses."""
 
     before_seconds: float = Field(default=5.0, ge=1, le=3600)
     """Load before the method: the baseline."""
@@ -75,7 +75,7 @@ class BlastRadius(Settings):
 
 
 class Extension(Settings):
-    """Our extension of an experiment, beside Chaos Toolkit's own keys."""
+    """Our extension of an experiment, in addition to Chaos Toolkit's own keys."""
 
     name: str = Field(pattern=f"^{NAME}$")
     target: AnyTarget

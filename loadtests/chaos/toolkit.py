@@ -55,7 +55,7 @@ def inject(fault: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         FaultRefusedError: it cannot be injected there; nothing was touched.
-        FaultFailedError: it was not injected; what was begun is undone.
+        FaultFailedError: it was not injected; a partial injection was undone.
     """
     run = _current()
     try:

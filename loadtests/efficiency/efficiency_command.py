@@ -58,7 +58,7 @@ def run_curve(options: argparse.Namespace) -> int:
 
 
 def run_pair(options: argparse.Namespace) -> int:
-    """One model beside another."""
+    """Compare the efficiency of two models."""
     scenario, sources = _scenario(options), _sources(options)
     run = AnnouncedRun("load", scenario.name, "pair")
     with (

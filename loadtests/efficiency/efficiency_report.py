@@ -81,7 +81,7 @@ class EfficiencyReport(Settings):
 
 
 class PairReport(Settings):
-    """One model beside another, in pairs of blocks one right after the other."""
+    """Two models compared, in pairs of consecutive blocks."""
 
     format: Literal["tritonwatch-load-pair"] = "tritonwatch-load-pair"
     reference: str
@@ -112,7 +112,7 @@ class PairReport(Settings):
 def ratio_of_sums(above: ArrayLike, below: ArrayLike, *, seed: int) -> Interval:
     """Return sum over sum, as joules over inferences, over blocks of one level.
 
-    Percentile bootstrap over the blocks; neighbours are taken as independent, which
+    Percentile bootstrap over the blocks; neighbours are treated as independent, which
     makes the interval too narrow where power drifts.
     """
     tops = np.asarray(above, np.float64)

@@ -1,4 +1,4 @@
-"""A model beside another, like int8 beside fp32: speed-up, energy ratio, accuracy lost.
+"""Two models compared, such as int8 with fp32: speed-up, energy ratio, loss of accuracy.
 
 Both run in blocks one right after the other, in an order drawn for each pair, so that
 a disturbance that lasts affects both alike; its power is in the joules of both, so the

@@ -90,7 +90,7 @@ class Answered(Protocol):
         ...
 
     def too_large(self, fault: str) -> None:
-        """Called when an answer is larger than what is kept."""
+        """Called when an answer exceeds the size limit."""
         ...
 
     def not_processed(self, reason: str) -> None:

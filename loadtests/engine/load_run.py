@@ -58,7 +58,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of a run, beside its requests and their schedule."""
+    """Options of a run, in addition to its requests and their schedule."""
 
     timeout_seconds: float = 10.0
     """Timeout of each request, from its send."""

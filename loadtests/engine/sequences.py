@@ -77,7 +77,7 @@ class Sequences:
             self._close(sequence)
 
     def wind_up(self, close: Callable[[Sequence], None]) -> None:
-        """End the sequences: call `close` for those that were started, now and later.
+        """End the sequences: call `close` for each one that was started, now or later.
 
         A sequence left open keeps its place in the server until it counts as idle, and
         others' requests wait that long.

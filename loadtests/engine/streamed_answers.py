@@ -110,7 +110,7 @@ class StreamedAnswer(Answer):
 
     @property
     def held_bytes(self) -> int:
-        """Size of what is kept of it."""
+        """Number of bytes of it that are kept."""
         return self._events.held_bytes + self._body_bytes
 
     @property
@@ -159,7 +159,7 @@ class StreamedAnswer(Answer):
         return meanings
 
     def fault(self) -> str | None:
-        """Return what is wrong with the complete answer, of status 200."""
+        """Return the fault of the complete answer, of status 200."""
         if not self._type.startswith(_EVENTS):
             found = self._type.decode("latin-1") or "of no type"
             return f"the answer is {found}; want {EVENTS}: {self._shown}"

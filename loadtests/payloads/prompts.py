@@ -179,7 +179,7 @@ def text_spec(spec: ModelSpec) -> ModelSpec:
 
 
 def row_of(spec: ModelSpec, prompt: Prompt, parameters: Mapping[str, Parameter]) -> Row:
-    """Return a request with a prompt, as Triton's backends for language models take it.
+    """Return a request with a prompt, as Triton's backends for language models expect it.
 
     Raises:
         PlanError: the model has no input for text.

@@ -26,7 +26,7 @@ class Replay(Profile):
 
     `.npy` holds one array, `.json` one list, anything else one number a line (`#`
     begins a comment); perf_analyzer's `--request-intervals` files are gaps in us. The
-    last gap of the recording is taken as silence at the end.
+    last gap of the recording is treated as silence at the end.
     """
 
     kind: Literal["replay"] = "replay"

@@ -65,8 +65,6 @@ NOT_RUN = {
 OTHER_YAML = {
     "drift/README.md": "tests/drift/test_readme.py fits a profile with it",
 }
-# What a person writes for something of his own.
-PLACEHOLDER = re.compile(r"[A-Z][A-Z_,…:=]*|…")
 
 
 def ids(block: Block) -> str:

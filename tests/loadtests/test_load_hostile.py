@@ -22,7 +22,6 @@ from loadtests.errors import LoadError
 from loadtests.result import Outcome
 from loadtests.target import Target
 
-PREFACE_BYTES = 24
 BEGINS = b"\x88"  # :status 200, of the static table
 PIECE = bytes(16_384)
 

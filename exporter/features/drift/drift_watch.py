@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from drift import codec
 from drift.alarms.monitor import KIND as MONITOR_KIND
@@ -19,7 +18,7 @@ from drift.comparison import Baseline
 from drift.errors import UNREADABLE, StateError
 from drift.projection import BINS
 from drift.season import hours_of_week
-from drift.statistics import AnyStatistic
+from drift.statistics import STATISTICS
 from drift.window import Counts, SlidingWindow
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from drift.alarms.monitor import Verdict
     from drift.comparison import Null
     from drift.reference import Profile
-    from drift.statistics.base import Statistic
     from exporter.features.drift.drift_settings import DriftSettings
 
     Floats = NDArray[np.float64]
@@ -41,7 +39,6 @@ VERSION: Final = 2
 """Version of the state. 1, with everything as text, is still read."""
 
 _MOST_TIMES: Final = 4096
-_STATISTIC: Final[TypeAdapter[Statistic]] = TypeAdapter(AnyStatistic)
 
 
 def hour_of_week(timestamp_seconds: float) -> int:
@@ -110,9 +107,7 @@ class Watch:
         self._settings = settings
         self._clock = clock
         self._wall_clock = wall_clock
-        self._measures = [
-            _STATISTIC.validate_python({"kind": name}) for name in settings.statistics
-        ]
+        self._measures = [STATISTICS[name] for name in settings.statistics]
         self._lock = threading.Lock()
         self._window = profile.accumulator()
         self._known = {tensor.name for tensor in profile.schema.tensors}
@@ -202,8 +197,8 @@ class Watch:
         comparison = self.baseline.compare(total)
         scores = tuple(
             Score(
-                measure.kind,  # type: ignore[attr-defined]
-                measure.threshold or measure.classic,
+                measure.kind,
+                measure.classic,
                 measure.distance(comparison),
                 measure.null(comparison),
             )

@@ -1,6 +1,6 @@
 """A Python model that fails or answers wrongly: a fault over it in its repository.
 
-`deploy/faults/model.py` takes the place of the model's own file, which stays beside it
+`deploy/faults/model.py` replaces the model's own file, which is kept next to it
 as `original.py`: a hard link, so that owner, mode and times are restored with it. A model that was written with a fault (`faulty_model`) needs no load:
 only its `fault.json` is replaced.
 """

@@ -228,7 +228,7 @@ class FreezeStub(_Freeze):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Resume them; where the server aborted, remove what it left behind."""
+        """Resume them; if the server aborted, remove its leftovers."""
         try:
             super().revert(record)
         finally:

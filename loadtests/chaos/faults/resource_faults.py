@@ -1,4 +1,4 @@
-"""CPU and memory that run short, since a neighbour takes them."""
+"""Faults that use up CPU or memory, as a neighbour would."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class MemoryHog(SustainedFault):
     """
 
     def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - for any site
-        """Return how much, how much is to be left, and its token."""
+        """Return the bytes to allocate, the bytes to leave free, and the token of the process."""
         available = _available()
         wanted = int(available * self.available_percent / 100)
         return {

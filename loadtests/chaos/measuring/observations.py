@@ -1,7 +1,7 @@
 """The observations of an experiment: facts with their times, recorded as they happen.
 
 All times are seconds from the start of the load, on the load's own clock, so that
-requests, faults, checks, metrics and alerts lie on one line.
+requests, faults, checks, metrics and alerts share one time axis.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Record:
         self.add(Event(time.perf_counter() if at is None else at, what, detail))
 
     def remark(self, text: str) -> None:
-        """Record something worth knowing, once; it is no problem."""
+        """Record a remark once; it is not a problem."""
         with self._lock:
             events = self._rows.get(Event, ())
             known = any(e.detail.get("text") == text for e in events)  # type: ignore[union-attr]

@@ -128,7 +128,7 @@ def outage_of(answers: Answers, chosen: Mask, since_seconds: float) -> Outage | 
 
 
 class Served(Settings):
-    """The requests that were due in one part of a run. None is unknown: there were none."""
+    """The requests that were due in one part of a run. None is unknown: no request was due."""
 
     requests: int
     """Requests sent, or rejected as too many were in flight."""

@@ -114,7 +114,7 @@ def _fits(found: str, operator: str, wanted: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """When a signal reported trouble, in seconds of the load. None: it never did."""
+    """The time at which a signal reported trouble, in seconds of the load; None if it never did."""
 
     name: str
     """The condition's text, or the alert."""
@@ -164,7 +164,7 @@ def shown(
 def _values(
     series: Series, condition: Condition, known: int, *, polled_before: bool
 ) -> list[float]:
-    """The values to compare; of an increase, what was added since the fault.
+    """Return the values to compare; of an increase, the part since the fault.
 
     `known` is the number of scrapes before it. A series that appears later counts
     from 0 where others were seen before, and else from its first value.

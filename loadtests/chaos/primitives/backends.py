@@ -178,7 +178,7 @@ class Belongings:
 
 
 def _shared(regions: Iterable[str]) -> list[Path]:
-    """The files of these regions, written as shm_open(3) takes them.
+    """The files of these regions, named as for shm_open(3).
 
     The names come from the processes themselves: a name with a path is ignored.
     """

@@ -90,7 +90,7 @@ class Hypothesis(Settings):
 def tolerates(tolerance: Any, value: Any) -> bool:
     """Return True if a value is within a tolerance.
 
-    As in Chaos Toolkit: the value equals a scalar, lies between two numbers, or is in
+    As in Chaos Toolkit: the value equals a scalar, is between two numbers, or is in
     any other list. None and NaN are never tolerated.
     """
     if value is None or value != value:  # noqa: PLR0124 - NaN

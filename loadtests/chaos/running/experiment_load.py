@@ -1,6 +1,6 @@
 """The load of an experiment: users' requests during faults, sent from its own thread.
 
-Where no file has the correct answers, the answers before the fault are taken as correct, so
+Where no file has the correct answers, the answers before the fault count as correct, so
 that a model that starts to return wrong values is detected.
 """
 

@@ -52,14 +52,14 @@ _BRING_UP_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options of a run beside the experiment."""
+    """Options of a run, in addition to the experiment."""
 
     allow: Sequence[str] = ()
-    """Targets that may be broken, beside the embedded one; shell-style patterns."""
+    """Targets that may be broken, in addition to the embedded one; shell-style patterns."""
     state: Path = field(default_factory=default_folder)
     """Folder of the undo journals."""
     announcers: Sequence[SidecarAnnouncer] = ()
-    """Further receivers of annotations, beside the target's own sidecar."""
+    """Further receivers of annotations, in addition to the target's own sidecar."""
     progress: Callable[[str], None] = lambda _line: None
     """Called with a line at each step."""
 
@@ -148,7 +148,7 @@ class Repetition:
         self._options.progress(f"injected {injected.entry.kind}")
 
     def undo(self) -> list[str]:
-        """Undo all active faults; return what is left."""
+        """Undo all active faults; return those that remain."""
         assert self._faults is not None  # noqa: S101 - the run has begun
         entries = self._faults.open()
         if not entries:

@@ -89,7 +89,7 @@ class Target(Settings):
         raise NotImplementedError
 
     def opened(self, around: Surroundings) -> AbstractContextManager[Site]:
-        """Start or find the target; what was started ends with the block.
+        """Start or find the target; a target that was started ends with the block.
 
         Raises:
             LoadError, TritonwatchError: it does not come up, or is not there.

@@ -62,7 +62,7 @@ class Injections:
 
         Raises:
             FaultRefusedError: it cannot be done there; nothing was touched.
-            FaultFailedError: it was not done; what was begun is undone.
+            FaultFailedError: it was not injected; a partial injection was undone.
             JournalError: the undo record could not be kept; nothing was touched.
         """
         record = fault.prepare(site)
@@ -82,7 +82,7 @@ class Injections:
         return self._journal.contents().entries
 
     def revert_all(self) -> list[str]:
-        """Undo all active faults, the last first; return what is left."""
+        """Undo all active faults, the last first; return those that remain."""
         return self._revert(self.open())
 
     def _revert(self, entries: tuple[Entry, ...]) -> list[str]:

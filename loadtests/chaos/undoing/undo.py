@@ -144,7 +144,7 @@ class Attempt:
         self._over.wait(seconds)
 
     def finish(self) -> list[str]:
-        """Revert until nothing is left, or it fails for too long; return what is left.
+        """Revert until no residue remains, or the time is up; return the residue.
 
         One that takes its time, as loading a model does, is waited for.
         """

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 EXPORTS = "tritonwatch_otlp_exports_total"
 IN_A_ROW = "tritonwatch_otlp_consecutive_failures"
-TAP = "tritonwatch_tap_requests_total"
 
 
 @contextlib.contextmanager
