@@ -264,7 +264,7 @@ def bins_ratio(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
 
 def _of_bins(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
     freedom = _bins_freedom(blocks, used)
-    sparse = _mean_reciprocal(_expected_bins(blocks)) / BINS
+    sparse = _mean_reciprocal(_expected_bins(blocks)) / np.maximum(used - 1.0, 1.0)
     error = np.sqrt(2.0 / freedom + sparse / freedom)
     return _significant(bins_ratio(blocks, used), error)
 
