@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dependent_rows
 import numpy as np
 import pytest
 
 from drift.alarms import likelihood_ratios
+from drift.alarms.monitor import CHANNELS, Monitor
 from drift.dispersion import Dispersion, estimate
 from drift.features import Schema, Tensor
 from drift.fitting import fit
@@ -127,6 +129,22 @@ def test_few_bins_of_few_rows_are_rarely_taken_as_dependent():
         found += bool(estimate(blocks, joint).shape[0] > 1)
     # 2.5 standard errors of a normal sum are exceeded in 0.6 % of cases, 7 of these.
     assert found <= 7
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_levels_shared_by_a_hundred_rows_are_no_evidence_of_another_scale(seed):
+    rng = np.random.default_rng(seed)
+    draw = dependent_rows.blocks(rng, 20)
+    twenty = Schema.from_tensors([Tensor("x", "FP32", (20,))])
+    profile = fit(twenty, {"x": draw(20_000)})
+    window, found = profile.accumulator(), []
+    for _ in range(100):
+        monitor = Monitor(profile)
+        window.update({"x": draw(500)})
+        monitor.update(window.take())
+        found.append(monitor.log_ratios()[0, :20, CHANNELS.index("scale")])
+    # The mean of evidence is at most 1 without change.
+    assert likelihood_ratios.log_mean(np.ravel(found)) < 0.0
 
 
 def test_too_few_blocks_measure_nothing():
