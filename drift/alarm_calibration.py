@@ -111,13 +111,14 @@ class _Sides:
         rows = np.broadcast_to(blocks.rows, (blocks.rows.shape[0], features))
         self._blocks = blocks
         self._longer = spread.stretch(rows.sum(axis=0) - rows)
+        self._largest = spread.largest_shifts
 
     def of_scores(
         self, name: str, tilt: likelihood_ratios.Tilts
     ) -> Callable[[Floats, Places], Floats]:
         """Excess of the evidence for a shift of a score."""
         sums: Floats = getattr(self._blocks, name)
-        finite = self._blocks.finite
+        finite, largest = self._blocks.finite, self._largest[name]
 
         def excess(phi: Floats, at: Places) -> Floats:
             old = phi * self._longer[:, at]
@@ -127,6 +128,7 @@ class _Sides:
                 before,
                 (n / phi, s / phi),
                 likelihood_ratios.Tilts(tilt.up[at], tilt.down[at]),
+                largest=largest[at],
             )
             return _log_mean_of_blocks(ratios)
 

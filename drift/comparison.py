@@ -207,6 +207,10 @@ class Comparison:
         features = self.window.cells.shape[0]
         return np.concatenate((values, np.full(features - values.shape[0], np.nan)))
 
+    def over_bins(self, values: Floats) -> Floats:
+        """`guarded`, and NaN where all values share one bin: it differs from nothing."""
+        return np.where(self.baseline.freedom > 0, self.guarded(values), np.nan)
+
     def guarded(self, values: Floats) -> Floats:
         """`values` (features,), NaN where a side has no values to compare."""
         empty = (self.size == 0) | (self.baseline.size == 0)

@@ -42,6 +42,9 @@ MIN_BLOCKS: Final = 30
 CHANNELS: Final = 3 + len(EVENTS)
 PRETEST: Final = 2.5
 
+_SCALE: Final = 1
+_MOST_OF_A_STRETCH: Final = 0.5
+"""Largest shift of a scale, in deviations of one dependent stretch."""
 _MIN_PER_BIN: Final = 2.0
 _EDGE_SLACK: Final = 1.3
 
@@ -103,6 +106,20 @@ class Dispersion:
         if not self.growth.any():
             return np.ones_like(rows)
         return np.asarray(np.maximum(rows / self.reach_rows, 1.0) ** self.growth)
+
+    @property
+    def largest_shifts(self) -> dict[str, Floats]:
+        """Largest shift up, (features,), for which sums of each score are evidence.
+
+        Where rows share a level, as those of one customer do, squares of a whole stretch rise together: its
+        sum is a chi-square of one degree, whose exponential moments end at a shift of
+        0.7 of its deviation. Sums over a window of few stretches are no nearer to normal,
+        and blocks are too few to show that tail.
+        """
+        stretch = self.unit_rows[:, _SCALE] / self.scale
+        with np.errstate(divide="ignore"):
+            scale = np.where(stretch > 0, _MOST_OF_A_STRETCH / np.sqrt(stretch), np.inf)
+        return {"location": np.full_like(scale, np.inf), "scale": scale}
 
     def channels(self) -> Floats:
         """Return all values as (features, CHANNELS)."""
@@ -264,7 +281,7 @@ def bins_ratio(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
 
 def _of_bins(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
     freedom = _bins_freedom(blocks, used)
-    sparse = _mean_reciprocal(_expected_bins(blocks)) / BINS
+    sparse = _mean_reciprocal(_expected_bins(blocks)) / np.maximum(used - 1.0, 1.0)
     error = np.sqrt(2.0 / freedom + sparse / freedom)
     return _significant(bins_ratio(blocks, used), error)
 

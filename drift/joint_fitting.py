@@ -9,6 +9,8 @@ import numpy as np
 from drift.grid import MISSING, UNSEEN
 from drift.joint import (
     BATCH,
+    LEAST_DEVIATION,
+    LEVEL_COLUMN,
     MAX_COLUMNS,
     USUAL,
     Code,
@@ -16,6 +18,7 @@ from drift.joint import (
     category_codes,
     encoded,
     fisher,
+    levels_of,
     score,
 )
 from drift.reference import LEVELS
@@ -37,8 +40,6 @@ UNUSUAL: Final = 1 / 16
 _FOLDS: Final = 8
 _MAX_KURTOSIS: Final = 20.0
 """A column with more has too few unlike rows in a batch: a flag set in 5 % of rows has 18."""
-_LEAST_DEVIATION: Final = float(1.0 / np.sqrt(BATCH - 3))
-"""Of Fisher's z of independent normal rows."""
 _TO_SIGMA: Final = 1.349
 _TOGETHER: Final = 64
 
@@ -74,6 +75,8 @@ def fit_joint(
             f"at least {MIN_BATCHES * BATCH} are needed"
         )
 
+    levels = levels_of(scales[0].size, codes)
+
     def fishers() -> Iterator[tuple[Narrow, NDArray[np.bool_]]]:
         for start in range(0, batches * BATCH, _TOGETHER * BATCH):
             stop = min(start + _TOGETHER * BATCH, batches * BATCH)
@@ -81,7 +84,7 @@ def fit_joint(
                 numeric[start:stop], [c[start:stop] for c in cells], scales, codes
             )
             for place in range(0, stop - start, BATCH):
-                yield fisher(rows[place : place + BATCH])
+                yield fisher(rows[place : place + BATCH], levels)
 
     fold = np.arange(batches) * _FOLDS // batches
     first, second = np.zeros((2, _FOLDS, columns, columns))
@@ -122,7 +125,7 @@ def _moments(
 ) -> tuple[Narrow, Narrow]:
     mean = first / number
     variance = np.maximum(second - number * mean**2, 0.0) / (number - 1)
-    deviation = np.maximum(np.sqrt(variance), _LEAST_DEVIATION)
+    deviation = np.maximum(np.sqrt(variance), LEAST_DEVIATION)
     deviation[one_category] = np.inf
     return mean.astype(np.float32), deviation.astype(np.float32)
 
@@ -146,7 +149,12 @@ def _codes(cells: Sequence[Cells], categories: Sequence[CategoryGrid]) -> list[C
     for column, category in zip(cells, categories, strict=True):
         code = category_codes(category)
         shares = np.bincount(column, minlength=code.shape[0]) / max(column.size, 1)
-        chosen = np.flatnonzero(_usable(code[column]))
+        usable = _usable(code[column])
+        if code.shape[1] > LEVEL_COLUMN:
+            # In place of the finest halving: no more columns for the same category.
+            usable[LEVEL_COLUMN] = usable[:LEVEL_COLUMN].any()
+            usable[0] = False
+        chosen = np.flatnonzero(usable)
         # Missing values are the mean of the others.
         shares[MISSING] = 0.0
         mean = (shares @ code[:, chosen]) / max(float(shares.sum()), 1e-9)

@@ -76,6 +76,7 @@ def of_mean(
     tilt: Tilts,
     *,
     margin: float = 0.0,
+    largest: Floats | float = np.inf,
 ) -> Floats:
     """A shift of a standardised score's mean by more than `margin`, either way.
 
@@ -85,7 +86,8 @@ def of_mean(
         log LR_s = s m (|D| - margin) - s^2 m kappa / 2
 
     is mixed over shifts s of both signs. kappa is 1 for normal scores and follows from
-    the reference's exponential moments otherwise.
+    the reference's exponential moments otherwise. Shifts up by more than `largest`
+    (features,) are left out, but for the smallest.
     """
     n_b, n_a = before[0][..., None], after[0][..., None]
     both = np.maximum(n_b + n_a, 1e-300)
@@ -99,10 +101,10 @@ def of_mean(
     up = half * (share * tilt.up + (1.0 - share) * tilt.down)
     down = half * (share * tilt.down + (1.0 - share) * tilt.up)
     gain = shift * effective
-    ratios = np.concatenate(
-        (gain * (difference - margin) - up, gain * (-difference - margin) - down),
-        axis=-1,
-    )
+    above = gain * (difference - margin) - up
+    most = np.expand_dims(np.maximum(largest, SHIFTS[0]), -1)
+    above = np.where(shift > most, _NOTHING, above)
+    ratios = np.concatenate((above, gain * (-difference - margin) - down), axis=-1)
     return log_mean(ratios)
 
 

@@ -214,6 +214,7 @@ class Monitor:
         before, after = ledger.sides(part, starts)
         spread, settings = self._spreads[part.start], self._settings
         longer, long = spread.stretch(before.rows), spread.stretch(after.rows)
+        largest = spread.largest_shifts
         ratios = np.empty((*after.finite.shape, len(CHANNELS)))
         for index, (name, phi) in enumerate(
             (("location", spread.location), ("scale", spread.scale))
@@ -226,6 +227,7 @@ class Monitor:
                     self._tilts[index].up[part], self._tilts[index].down[part]
                 ),
                 margin=settings.margin_sigma,
+                largest=largest[name],
             )
         old, new = (spread.shape * side for side in (longer, long))
         ratios[..., 2] = likelihood_ratios.of_shape(

@@ -45,7 +45,7 @@ class JensenShannon(Statistic):
         middle = np.where(p + q > 0, (p + q) / 2.0, 1.0)
         terms = _entropy_terms(p, middle) + _entropy_terms(q, middle)
         divergence = np.maximum(terms.sum(axis=1) / 2.0, 0.0)
-        return comparison.guarded(np.sqrt(divergence))
+        return comparison.over_bins(np.sqrt(divergence))
 
     def null(self, comparison: Comparison) -> Null:
         """Return its null distribution, from the chi-square law."""

@@ -43,7 +43,7 @@ class Psi(Statistic):
         """PSI in nats, (features,)."""
         p, q = comparison.shares
         ratio = np.log(np.where(q > 0, q, 1.0) / np.where(p > 0, p, 1.0))
-        return comparison.guarded(((q - p) * ratio).sum(axis=1))
+        return comparison.over_bins(((q - p) * ratio).sum(axis=1))
 
     def null(self, comparison: Comparison) -> Null:
         """Return its null distribution, from the chi-square law."""

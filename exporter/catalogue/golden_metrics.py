@@ -29,6 +29,12 @@ GOLDEN_SCORE_CI: Final = MetricSpec(
     " inputs like these. Samples that are nearly identical count once.",
     (*_SET, "metric", "bound"),
 )
+GOLDEN_SCORE_EFFECTIVE: Final = MetricSpec(
+    "triton_golden_score_effective_samples",
+    "Number of independent samples that would give golden scores an interval of the same"
+    " width: samples that are nearly identical count once.",
+    _SET,
+)
 GOLDEN_ERROR: Final = MetricSpec(
     "triton_golden_error",
     "Error of the latest answers to the samples of a numeric golden set, by metric"
@@ -128,6 +134,12 @@ ESTIMATED_ACCURACY_CI: Final = MetricSpec(
     " inputs count once; wider by the share of answers whose confidence is unlike the"
     " golden ones." + _BLIND,
     (*_MODEL, "bound"),
+)
+ESTIMATED_ACCURACY_EFFECTIVE: Final = MetricSpec(
+    "triton_estimated_accuracy_effective_samples",
+    "Number of independent answers that the latest production answers are worth to the"
+    " estimated accuracy: answers to equal inputs count less.",
+    _MODEL,
 )
 ESTIMATED_ACCURACY_VALID: Final = MetricSpec(
     "triton_estimated_accuracy_valid",

@@ -65,6 +65,8 @@ class Estimate:
     low: float
     high: float
     outputs: int
+    effective_outputs: float
+    """Answers to different inputs that `outputs` are worth; unknown confidences are worth none."""
     conditions: dict[Condition, bool]
     """True for each known condition of its validity that is met."""
 
@@ -132,13 +134,15 @@ class Calibration:
         rate = np.bincount(place, rates) / copies if known.size else rates
         chance = float((copies**2 * rate * (1.0 - rate)).sum()) / count**2
         half = _Z95 * math.sqrt(chance + self._curve_variance(known, count))
-        unlike = self._unlike(known, groups) * known.size / count
+        independent = known.size / dependence.copies_inflation(groups).phi
+        unlike = self._unlike(known, independent) * known.size / count
         outside = float(np.mean(known < self.knots[0])) if known.size else 1.0
         return Estimate(
             accuracy,
             max(0.0, accuracy - half - unlike),
             min(1.0, accuracy + half + unlike),
             confidences.size,
+            independent,
             {
                 "calibrated": self.independent >= LEAST_SAMPLES,
                 "enough_outputs": copies.size >= LEAST_OUTPUTS,
@@ -158,8 +162,11 @@ class Calibration:
         high = found.accuracy + half * (found.high - found.accuracy)
         return low <= other.accuracy <= high
 
-    def _unlike(self, confidences: Floats, groups: Ints) -> float:
-        """Kolmogorov-Smirnov distance to the golden confidences, beyond its mean by chance."""
+    def _unlike(self, confidences: Floats, independent: float) -> float:
+        """Kolmogorov-Smirnov distance to the golden confidences, beyond its mean by chance.
+
+        The confidences are worth `independent` ones.
+        """
         if not confidences.size:
             return 0.0
         known = np.sort(confidences)
@@ -168,7 +175,6 @@ class Calibration:
             np.searchsorted(known, at, side="right") / known.size
             - np.searchsorted(self.confidences, at, side="right") / self.samples
         ).max()
-        independent = known.size / dependence.copies_inflation(groups).phi
         chance = _MEAN_DISTANCE * math.sqrt(1.0 / independent + 1.0 / self.independent)
         return max(0.0, float(distance) - chance)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dependent_rows
 import numpy as np
 import pytest
 
 from drift.alarms import likelihood_ratios
-from drift.dispersion import Dispersion
+from drift.alarms.monitor import CHANNELS, Monitor
+from drift.dispersion import Dispersion, estimate
 from drift.features import Schema, Tensor
 from drift.fitting import fit
 from drift.limits import FAR
+from drift.projection import BINS, Summary
 from drift.reference import Profile
 
 SCHEMA = Schema.from_tensors([Tensor("x", "FP64")])
@@ -107,6 +110,41 @@ def test_storms_raise_the_overdispersion_beyond_what_the_variance_asks_for():
     most = np.log(profile.blocks)
     assert worst(profile, stormy) < most
     assert worst(calm, gentle) < most
+
+
+def test_few_bins_of_few_rows_are_rarely_taken_as_dependent():
+    rng = np.random.default_rng(7)
+    pairs = Schema.from_tensors([Tensor("x", "FP32", (2,))])
+    profile = fit(pairs, {"x": rng.normal(size=(4000, 2))})
+    joint, nothing = profile.projection.part(slice(-1, None)), np.zeros(1)
+    assert joint.used.tolist() == [2]
+    found = 0
+    for _ in range(1200):
+        blocks = []
+        for unusual in rng.binomial(4, 1 / 16, 39):
+            bins = np.zeros((1, BINS))
+            bins[0, :2] = unusual, 4 - unusual
+            whole = np.array([4.0])
+            blocks.append(Summary(4, whole, nothing, nothing, bins, np.zeros((1, 3))))
+        found += bool(estimate(blocks, joint).shape[0] > 1)
+    # 2.5 standard errors of a normal sum are exceeded in 0.6 % of cases, 7 of these.
+    assert found <= 7
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_levels_shared_by_a_hundred_rows_are_no_evidence_of_another_scale(seed):
+    rng = np.random.default_rng(seed)
+    draw = dependent_rows.blocks(rng, 20)
+    twenty = Schema.from_tensors([Tensor("x", "FP32", (20,))])
+    profile = fit(twenty, {"x": draw(20_000)})
+    window, found = profile.accumulator(), []
+    for _ in range(100):
+        monitor = Monitor(profile)
+        window.update({"x": draw(500)})
+        monitor.update(window.take())
+        found.append(monitor.log_ratios()[0, :20, CHANNELS.index("scale")])
+    # The mean of evidence is at most 1 without change.
+    assert likelihood_ratios.log_mean(np.ravel(found)) < 0.0
 
 
 def test_too_few_blocks_measure_nothing():

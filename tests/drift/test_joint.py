@@ -71,7 +71,7 @@ def test_it_alarms_within_two_windows_of_500_rows(before, after):
     assert [culprit.feature for culprit in alarm.culprits] == [NAME]
 
 
-@pytest.mark.parametrize("levels", [2, 3, 5, 12])
+@pytest.mark.parametrize("levels", [2, 3, 5, 12, 40])
 def test_a_category_that_becomes_tied_to_a_number_is_drift(levels):
     rng = np.random.default_rng(levels)
 

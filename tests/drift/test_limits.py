@@ -135,6 +135,16 @@ def test_null_bounds_are_those_that_a_distance_can_reach():
     assert "wasserstein" not in {d.kind for d in constant.distances}
 
 
+def test_a_category_whose_values_all_share_a_bin_has_no_distance():
+    rng = np.random.default_rng(8)
+    schema = Schema((Tensor("c", "INT64"),), (Feature("c", "c", 0, "categorical"),))
+    profile = fit(schema, {"c": rng.integers(0, 1000, 20_000)})
+    assert profile.projection.used.tolist() == [1]
+    rows = {"c": rng.integers(0, 1000, 3000) // 100}
+    (found, *_) = judge(profile, window_of(profile, rows)).features
+    assert found.distances == ()
+
+
 def test_texts_that_are_all_different_are_said_to_be_unwatched():
     texts = np.array([f"order-{i}" for i in range(3000)], object)
     schema = Schema((Tensor("id", "BYTES"),), (Feature("id", "id", 0, "categorical"),))

@@ -277,16 +277,19 @@ class Scoring:
         confidences = np.where(self.answered, self._confidence, np.nan)
         return calibrate(confidences, self._right.astype(np.float64), self.groups)
 
+    @property
+    def effective_samples(self) -> float:
+        """Samples without copies that the answered ones are worth."""
+        at = self.answered
+        independent = dependence.copies_inflation(self.groups[at])
+        return independent.effective_samples(int(at.sum()))
+
     def intervals(self) -> Iterator[tuple[str, str, float]]:
         """(metric, bound, ratio): 95 % intervals of the scores that are shares of samples.
 
-        Wilson's, of as many samples as those without copies are worth.
+        Wilson's, of the effective samples.
         """
-        at = self.answered
-        if not at.any():
-            return
-        independent = dependence.copies_inflation(self.groups[at])
-        worth = independent.effective_samples(int(at.sum()))
+        worth = self.effective_samples
         for metric, share in self.scores():
             if metric == "accuracy" or metric.startswith(("match", "top_")):
                 lower, upper = share_interval(share, worth)

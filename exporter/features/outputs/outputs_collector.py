@@ -195,6 +195,8 @@ class OutputsCollector:
         yield Sample(catalogue.ESTIMATED_ACCURACY, found.accuracy, key)
         for bound, value in (("lower", found.low), ("upper", found.high)):
             yield Sample(catalogue.ESTIMATED_ACCURACY_CI, value, (*key, bound))
+        worth = found.effective_outputs
+        yield Sample(catalogue.ESTIMATED_ACCURACY_EFFECTIVE, worth, key)
         conditions = {**found.conditions, **self._conditions(key, doubts)}
         for condition, holds in conditions.items():
             yield Sample(catalogue.ESTIMATED_ACCURACY_VALID, holds, (*key, condition))

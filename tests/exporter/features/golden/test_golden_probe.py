@@ -308,3 +308,6 @@ def test_scores_have_an_interval_that_copies_do_not_narrow(scene) -> None:
     assert low == pytest.approx(0.84, abs=0.02)
     assert high == 1
     assert interval(probe, "f1") == [None, None]
+    worth = value(probe, "triton_golden_score_effective_samples")
+    # 20 samples, less the cost of not knowing their correlation.
+    assert 15 < worth < 20

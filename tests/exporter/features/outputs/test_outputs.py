@@ -126,6 +126,7 @@ def test_accuracy_is_estimated_once_the_model_is_calibrated(scene) -> None:
         for bound in ("lower", "upper")
     )
     assert low < estimate < high
+    assert value(scene, "triton_estimated_accuracy_effective_samples") == 200
     conditions = ("calibrated", "enough_outputs", "within_calibration")
     assert [valid(scene, name) for name in conditions] == [1, 1, 1]
 
