@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from exporter import errors
 from exporter.system import processes
 
 SERVER: Final = "tritonserver"
@@ -52,3 +53,21 @@ def _found(port: int) -> ServerProcess | None:
     [pid] = servers
     started_at = processes.started_at(pid)
     return None if started_at is None else ServerProcess(pid, started_at)
+
+
+def same_process(
+    before: ServerProcess | None, after: ServerProcess | None
+) -> ServerProcess | None:
+    """Return the server that answered all reads between the two, if it is known.
+
+    Raises:
+        UnavailableError: the server was replaced meanwhile, so it is unknown which one answered.
+    """
+    if before is None or after is None:
+        return None
+    if before != after:
+        raise errors.UnavailableError(
+            "the server was replaced while its statistics were read; the next read is "
+            "used"
+        )
+    return before

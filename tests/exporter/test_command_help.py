@@ -68,7 +68,7 @@ class Terminal:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(patience(20))
         os.close(self._terminal)
 
 

@@ -44,7 +44,7 @@ def resident_mebibytes(sidecar) -> int:
 
 
 def connected(sidecar) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", sidecar.port), timeout=5)
+    return socket.create_connection(("127.0.0.1", sidecar.port), timeout=patience(5))
 
 
 def is_cut(connection: socket.socket, timeout: float) -> bool:

@@ -168,11 +168,19 @@ def test_failures_that_triton_books_as_successes_are_caught(sidecar, observed, c
     # They are detected where nothing of ours is under way at a read of the statistics.
     model = f"answers_{code.lower()}"
     sidecar.wait(lambda page: page.value(AS_SUCCESS, model=model) > 0, 180)
+    # What is counted of the model is marked from then on, and so are objectives on it.
+    sidecar.wait(
+        lambda page: (
+            page.value("triton_request_outcomes_doubtful", model=model) == 1
+            and page.value("triton_slo_doubtful", slo=SLOS[0]["name"]) == 1
+        )
+    )
 
 
 @pytest.mark.parametrize("kind", ["good", "raises", "slow", "child", "calls"])
 def test_nothing_else_is_taken_for_a_failure_booked_as_success(observed, kind):
     assert observed[-1].value(AS_SUCCESS, model=kind) == 0
+    assert observed[-1].value("triton_request_outcomes_doubtful", model=kind) == 0
 
 
 @pytest.mark.parametrize("kind", ["child", "raises", "answers_internal", "cached"])

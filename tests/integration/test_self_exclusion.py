@@ -204,15 +204,17 @@ def test_probes_over_a_kill_and_a_restart_are_no_production(
         assert page.sum("triton_requests_total", model="sleepy") == 0
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_look_at_the_watched_server_through_probe_is_no_production(
-    playground, settings, start_sidecar
+    playground, settings, start_sidecar, host
 ):
-    config = settings(playground, multi_target={"allow": [playground.grpc]}, probes=[])
+    target = playground.grpc.replace("127.0.0.1", host)
+    config = settings(playground, multi_target={"allow": [target]}, probes=[])
     config["probes"] = [{"kind": "synthetic", "interval_seconds": 3600}]
     sidecar = start_sidecar(config)
     sidecar.wait(lambda p: len(p.values("triton_probe_success")) == 4)
     for _ in range(5):
-        assert sidecar.get(f"/probe?target={playground.grpc}").status == 200
+        assert sidecar.get(f"/probe?target={target}").status == 200
     page = sidecar.settle()
     assert page.sum("triton_requests_total") == 0
     assert own(page) >= 5

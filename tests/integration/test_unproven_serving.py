@@ -117,18 +117,18 @@ class Holders:
     def __enter__(self):
         for client in self._clients:
             client.start()
-        self._ready.wait(60)
+        self._ready.wait(patience())
         return self
 
     def __exit__(self, *_):
         self._over.set()
         for client in self._clients:
-            client.join(60)
+            client.join(patience())
 
     def _hold(self, address, model, number):
         client = GrpcClient(address)
         self._ask(client, model, number, start=True)
-        self._ready.wait(60)
+        self._ready.wait(patience())
         while not self._over.wait(0.05):
             with contextlib.suppress(TritonError):
                 self._ask(client, model, number)

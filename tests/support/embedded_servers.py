@@ -7,6 +7,8 @@ import http.client
 import json
 from pathlib import Path
 
+from waiting import patience
+
 from exporter.triton import keeper
 
 SCALE = """
@@ -37,10 +39,12 @@ def scaling(repository, factor=2, name="scale"):
     return write_model(repository, name, SCALE_CONFIG, SCALE.format(factor=factor))
 
 
-def ask(server, values=(1.0, 2.0, 4.0), *, timeout=10.0):
+def ask(server, values=(1.0, 2.0, 4.0), *, timeout=None):
     """What `scale` answers, through HTTP and JSON."""
     tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}
-    connection = http.client.HTTPConnection(server.http, timeout=timeout)
+    connection = http.client.HTTPConnection(
+        server.http, timeout=timeout or patience(10)
+    )
     with contextlib.closing(connection):
         body = json.dumps({"inputs": [tensor]})
         connection.request("POST", "/v2/models/scale/infer", body)

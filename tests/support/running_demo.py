@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from commands import COMMAND
-from waiting import wait_until
+from waiting import patience, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,4 +36,4 @@ def running_demo(log: Path, *arguments: str) -> Generator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(patience(30))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import urllib3
 from small_models import write_model
+from waiting import patience
 
 from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
@@ -180,10 +181,10 @@ class Streams:
         for name, value in asked.items():
             message.parameters[name].int64_param = int(value)
         with grpc.insecure_channel(self._grpc) as channel:
-            grpc.channel_ready_future(channel).result(10)
+            grpc.channel_ready_future(channel).result(patience(10))
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             times = [time.monotonic()]
-            call = stub.ModelStreamInfer(iter((message,)), timeout=30)
+            call = stub.ModelStreamInfer(iter((message,)), timeout=patience(30))
             for number, _ in enumerate(call, start=1):
                 times.append(time.monotonic())
                 if number == leave_after:
@@ -208,7 +209,7 @@ class Streams:
             f"{self._http}/v2/models/{model}/{how}",
             body=json.dumps(body),
             preload_content=False,
-            timeout=30,
+            timeout=patience(30),
         )
         for part in answer.stream():
             events = max(part.count(b"data:"), 1)

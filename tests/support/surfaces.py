@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from monitoring import free_port
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import patience
 
 from exporter.app import Sidecar
 from exporter.config.configuration import parse
@@ -63,7 +65,7 @@ class Served:
         try:
             writer.write(request)
             await writer.drain()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(patience(30)):
                 return await reader.read()
         finally:
             writer.close()
@@ -85,12 +87,11 @@ class Served:
         )
 
     async def until(self, condition, path="/metrics"):
-        for _ in range(400):
-            answer = await self.ask(path)
-            if condition(answer):
-                return answer
+        deadline = time.monotonic() + patience()
+        while not condition(answer := await self.ask(path)):
+            assert time.monotonic() < deadline, f"it never came about:\n{answer.text}"
             await asyncio.sleep(0.05)
-        raise AssertionError(f"it never came about:\n{answer.text}")
+        return answer
 
 
 def config_of(target, **settings):

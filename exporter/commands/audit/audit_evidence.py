@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Part = Literal["http", "statistics", "metrics", "traces"]
 """Sources that can be missing while the server itself answers."""
+NO_SERIES: Final = "the answer has none of Triton's series"
+"""The problem of a metrics page that is not Triton's."""
 NOT_CONFIGURED: Final = "the config has no address for it"
 """Problem of a part that is left out on purpose."""
 MOST_TRACE_SETTINGS: Final = 200
@@ -172,7 +174,8 @@ class Evidence:
         """Triton's extensions that another server lacks, with its answers."""
         if self.info.is_triton:
             return {}
-        return {p: t for p, t in self.problems.items() if t.startswith("UNIMPLEMENTED")}
+        absent = ("UNIMPLEMENTED", NO_SERIES)
+        return {p: t for p, t in self.problems.items() if t.startswith(absent)}
 
     def failing(self, part: Part) -> str:
         """Reason why a part that this server should have cannot be read; "" if it can."""

@@ -11,6 +11,7 @@ from exporter.access.collector_base import Access
 from exporter.access.inventory import Inventory
 from exporter.commands.audit.audit_evidence import (
     MOST_TRACE_SETTINGS,
+    NO_SERIES,
     NOT_CONFIGURED,
     READ_SERIES,
     Evidence,
@@ -231,7 +232,7 @@ class _Look:
             self._problems["metrics"] = f"{type(error).__name__}: {error}"
             return Page()
         if b"nv_" not in body:
-            self._problems["metrics"] = "the answer has none of Triton's series"
+            self._problems["metrics"] = NO_SERIES
             return Page()
         series: dict[str, dict[Labels, float]] = {}
         for name, labels, value in read_page(

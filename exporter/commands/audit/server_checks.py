@@ -135,7 +135,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
     Check(
         id="metrics-off",
         severity=lambda it: "warning" if it.failing("metrics") else "info",
-        holds=lambda it: "metrics" in it.problems,
+        holds=lambda it: "metrics" in it.problems.keys() - it.missing.keys(),
         title="Triton's metrics page was not read",
         evidence=_problem("metrics", "GET /metrics"),
         advice="Start Triton with --allow-metrics=true, or correct `target.metrics`; null "
@@ -169,7 +169,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         severity=lambda it: (
             "unknown" if it.last_page.values(GPU_POWER.name) else "info"
         ),
-        holds=lambda it: not it.watts > 0,
+        holds=lambda it: not it.watts > 0 and "metrics" not in it.missing,
         title="Energy is unknown: no energy counter on Triton's metrics page rises",
         evidence=lambda _: [measure(GPU_ENERGY.name, None, "J", "metrics page")],
         advice="A sidecar (`tritonwatch serve`) on the server's machine reads NVML and "
@@ -207,7 +207,8 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         title="The server is {it.info.name}, not Triton: some of Triton's extensions "
         "are missing",
         evidence=lambda it: [
-            measure(part, answer, "", "gRPC") for part, answer in it.missing.items()
+            measure(part, answer, "", "metrics page" if part == "metrics" else "gRPC")
+            for part, answer in it.missing.items()
         ],
         advice="Nothing: docs/other-servers.md lists what cannot be known without them.",
     ),

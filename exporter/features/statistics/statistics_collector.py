@@ -26,7 +26,7 @@ from exporter.features.statistics.unwatched_gap import UnwatchedGap
 from exporter.features.statistics.watched_model import WatchedModel
 from exporter.features.statistics.watchers import Watchers, WatcherSettings
 from exporter.samples import Sample
-from exporter.system.local_server import LocalServer
+from exporter.system.local_server import LocalServer, same_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -99,6 +99,7 @@ class StatisticsCollector:
         self._gap = None if path is None else UnwatchedGap(path)
         self._known: dict[ModelKey, WatchedModel] = {}
         self._started = False
+        self._is_absence_logged = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
         """The ledger when the server became unreachable, until the model is back."""
         self._backends = BackendMetrics()
@@ -112,16 +113,37 @@ class StatisticsCollector:
         )
 
     def collect(self) -> Sequence[AnySample]:
-        """Read the statistics once.
+        """Read the statistics once; nothing where another server has none.
 
         Raises:
             TritonError: the server did not answer.
         """
+        try:
+            return self._read_once()
+        except errors.UnsupportedError:
+            info = self._access.board.current.info or self._access.grpc.server_info(
+                timeout_seconds=self._settings.timeout_seconds
+            )
+            if info.is_triton:
+                raise
+            self._log_absence(info.product)
+            return []
+
+    def _read_once(self) -> list[AnySample]:
         if self._has_all_bases():
             with contextlib.suppress(_AnotherServerError):
                 return self._collected(self._access.own.snapshot())
         with self._access.own.paused(_MOST_PAUSE_SECONDS) as settled:
             return self._collected(settled)
+
+    def _log_absence(self, server: str) -> None:
+        if not self._is_absence_logged:
+            self._is_absence_logged = True
+            log.info(
+                "statistics_not_offered",
+                server=server,
+                reason="only Triton has statistics: metrics of production are absent",
+            )
 
     def _has_all_bases(self) -> bool:
         return self._started and not any(
@@ -137,7 +159,7 @@ class StatisticsCollector:
         except errors.UnavailableError:
             self._note_gone(self._access.own.snapshot())
             raise
-        server = _same(server, self._server.process())
+        server = same_process(server, self._server.process())
         self._check_name()
         # The ledger is read after the statistics and counts what is in flight, so that
         # a probe which Triton has already counted is never taken for production.
@@ -368,21 +390,3 @@ _MOST_PAUSE_SECONDS: Final = 0.3
 """Maximum wait for our requests in flight before such a read."""
 _DOUBTFUL_SECONDS: Final = 600.0
 """Time after the last failure that was counted as a success."""
-
-
-def _same(
-    before: ServerProcess | None, after: ServerProcess | None
-) -> ServerProcess | None:
-    """Return the server that answered all reads, if it is known.
-
-    Raises:
-        UnavailableError: the server was replaced meanwhile, so it is unknown which one answered.
-    """
-    if before is None or after is None:
-        return None
-    if before != after:
-        raise errors.UnavailableError(
-            "the server was replaced while its statistics were read; the next read is "
-            "used"
-        )
-    return before

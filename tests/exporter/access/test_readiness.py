@@ -8,6 +8,7 @@ import time
 import pytest
 from accesses import access_to
 from fake_triton import FakeModel, FakeTriton, Hung, Status, many
+from waiting import patience
 
 from exporter import errors
 from exporter.access import readiness
@@ -35,9 +36,9 @@ class Scene:
         self.moved += after_seconds
         return {(s.spec.name, s.labels): s.value for s in self.collector.collect()}
 
-    def read_until(self, holds, seconds=60.0):
+    def read_until(self, holds):
         """Read again and again, as the sidecar does, until something holds."""
-        ends = time.monotonic() + seconds
+        ends = time.monotonic() + patience()
         while True:
             try:
                 said = self.read()
@@ -114,7 +115,7 @@ def test_readiness_that_hangs_costs_nothing_else(scenes, monkeypatch):
     for _ in range(10):
         started = time.monotonic()
         assert scene.read()["triton_up", ()] == 1
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < patience(4)
     now = fake.received("model_ready", model="a") + fake.received("server_ready")
     assert now == asked
     # And when it answers again, it is ready again.

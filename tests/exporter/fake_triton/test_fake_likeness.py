@@ -15,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 from requirements import require_triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
+from waiting import patience
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -65,7 +66,7 @@ def pair(tmp_path_factory):
 
 
 def ask_http(server, method, path, body=None):
-    connection = http.client.HTTPConnection(server.http, timeout=10)
+    connection = http.client.HTTPConnection(server.http, timeout=patience(10))
     with contextlib.closing(connection):
         connection.request(method, path, body)
         response = connection.getresponse()
@@ -145,7 +146,7 @@ def keys(value):
 
 
 def metric_names(server):
-    connection = http.client.HTTPConnection(server.metrics, timeout=10)
+    connection = http.client.HTTPConnection(server.metrics, timeout=patience(10))
     with contextlib.closing(connection):
         connection.request("GET", "/metrics")
         page = connection.getresponse().read().decode()
@@ -172,7 +173,7 @@ def ask_grpc(server, method, message):
     with grpc.insecure_channel(server.grpc) as channel:
         service = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         try:
-            answer = getattr(service, method)(message, timeout=10)
+            answer = getattr(service, method)(message, timeout=patience(10))
         except grpc.RpcError as error:
             return error.code(), re.sub(r"\. NOTE: .*", "", error.details())
         return grpc.StatusCode.OK, MessageToDict(answer)

@@ -11,6 +11,7 @@ import weakref
 
 import pytest
 from surfaces import serving
+from waiting import patience
 
 from exporter import catalogue
 from exporter.network import connections as network_connections
@@ -34,7 +35,9 @@ async def test_nothing_stays_of_a_connection_that_is_reset(reads):
     async with serving(start=False) as served:
         before = len(connections())
         for _ in range(20):
-            client = socket.create_connection(("127.0.0.1", served.port), timeout=5)
+            client = socket.create_connection(
+                ("127.0.0.1", served.port), timeout=patience(5)
+            )
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
             if reads:
@@ -90,7 +93,7 @@ async def until(condition):
 
 async def read(client, size):
     loop, received = asyncio.get_running_loop(), b""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience()):
         while len(received) < size:
             try:
                 part = await loop.sock_recv(client, 1 << 20)

@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 
 import pytest
+from waiting import patience
 
 from exporter.network.admission import Admission
 
@@ -45,6 +46,6 @@ def test_short_bodies_do_not_wait_and_errors_pass_through():
     started = time.monotonic()
     for _ in range(1000):
         assert slot.run(int, "7", base=8) == 7
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < patience(60)
     with pytest.raises(ValueError, match="invalid literal"):
         slot.run(int, "no")

@@ -9,7 +9,7 @@ import time
 import pytest
 from clocks import Clock
 from structlog.testing import capture_logs
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, patience
 
 from exporter import catalogue, errors
 from exporter.access.collector_base import CollectorSettings
@@ -304,7 +304,7 @@ async def test_the_end_does_not_wait_for_a_run_that_hangs():
         await until(lambda: scene.collector.runs == 1)
         scene.collector.release = threading.Event()  # nobody sets it
 
-    task = await asyncio.wait_for(running(scene, script), 10)
+    task = await asyncio.wait_for(running(scene, script), patience(10))
     assert task.cancelled()
 
 

@@ -11,6 +11,7 @@ import weakref
 from itertools import count
 
 import pytest
+from waiting import patience
 
 from exporter.access.collector_base import CollectorSettings
 from exporter.app import Sidecar
@@ -87,7 +88,7 @@ async def test_a_successor_begins_when_the_predecessor_has_tidied_up():
     await asyncio.sleep(0.05)
     assert events == ["first runs"]
     hold.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         await successor.running.wait()
     assert events == ["first runs", "first closed", "second runs"]
     await cancelled(second)
@@ -97,7 +98,7 @@ async def test_a_close_that_hangs_is_given_up():
     hold = threading.Event()
     task = start(Recorder([], "a", hang=hold), close_seconds=0.05)
     await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         await cancelled(task)
     hold.set()
 
@@ -167,7 +168,7 @@ async def test_a_run_that_hangs_holds_the_end_up_for_a_bounded_time():
     collector = Working(events)
     task = start_working(collector, deadline_seconds=3600)
     assert await asyncio.to_thread(collector.began.wait, 20)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await cancelled(task)
     assert events == ["a closed"]
     collector.go_on.set()

@@ -142,7 +142,9 @@ def test_other_paths_and_methods_are_told_so(served):
 
 
 def test_a_declared_length_over_the_limit_is_refused_unread(served):
-    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+    with socket.create_connection(
+        (served.host, served.port), timeout=patience(10)
+    ) as raw:
         raw.sendall(
             b"POST /v1/traces HTTP/1.1\r\nhost: x\r\n"
             b"content-type: application/json\r\ncontent-length: 99999999999\r\n\r\n"
@@ -154,7 +156,7 @@ def slow_route(let_go):
     """A route that answers once it is let go."""
 
     def answer(_):
-        assert let_go.wait(30)
+        assert let_go.wait(patience(30))
         return TapAnswer("accepted")
 
     return TapRoute("/slow", "test", LIMIT, answer, BUSY)
@@ -162,7 +164,9 @@ def slow_route(let_go):
 
 def test_a_sender_that_never_ends_its_body_is_cut_off():
     served = Served([slow_route(threading.Event())], read_seconds=0.2)
-    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+    with socket.create_connection(
+        (served.host, served.port), timeout=patience(10)
+    ) as raw:
         raw.sendall(b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
         assert b" 408 " in raw.recv(4096)
     served.close()

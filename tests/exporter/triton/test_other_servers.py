@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import numpy as np
 import pytest
-from fake_triton import INTERNAL, FakeModel, FakeTensor, FakeTriton
+from fake_triton import INTERNAL, FakeModel, FakeTensor, FakeTriton, Status
+from structlog.testing import capture_logs
 from surfaces import serving
 
 from exporter.errors import ModelError, ProtocolError
@@ -63,6 +65,47 @@ async def test_its_models_serve(other):
         )
         status = json.loads((await served.ask("/api/v1/status")).text)
     assert status["server"]["product"] == "mlserver"
+
+
+async def failures(served):
+    """What each collector says went wrong."""
+    status = json.loads((await served.ask("/api/v1/status")).text)
+    return {c["collector"]: c["failure"] for c in status["collectors"]}
+
+
+SUCCESS = "tritonwatch_collector_success"
+
+
+async def test_statistics_that_another_server_does_not_have_are_absent_and_no_failure(
+    other,
+):
+    with capture_logs() as logged:
+        async with serving(other) as served:
+            await asyncio.to_thread(other.wait_for, "statistics", count=3)
+            answer = await served.until(
+                lambda a: (
+                    a.values(SUCCESS, collector="statistics") == [1]
+                    and a.values("triton_model_serving") == [1]
+                )
+            )
+            assert set((await failures(served)).values()) == {""}
+    assert not answer.values("triton_requests_total")
+    assert [e["event"] for e in logged if e["log_level"] != "info"] == []
+    [absent] = [e for e in logged if e["event"] == "statistics_not_offered"]
+    assert absent["server"] == "mlserver"
+
+
+async def test_a_triton_without_statistics_is_a_failure():
+    with FakeTriton([FakeModel("m")]) as fake:
+        fake.on("statistics").reply(Status("UNIMPLEMENTED", 404, "no such call"))
+        async with serving(fake) as served:
+            await served.until(
+                lambda a: (
+                    a.values(SUCCESS, collector="server") == [1]
+                    and a.values(SUCCESS, collector="statistics") == [0]
+                )
+            )
+            assert "UNIMPLEMENTED" in (await failures(served))["statistics"]
 
 
 VALUES = {"BOOL": [True, False], "BYTES": ["a", "ü"], "FP16": [0.5, -1.5]}

@@ -6,6 +6,7 @@ import asyncio
 
 from attacks import unread_scrape
 from surfaces import serving
+from waiting import patience
 
 from exporter import catalogue
 from exporter.network import connections
@@ -111,7 +112,7 @@ async def test_clients_that_do_not_read_hold_one_page_and_are_cut_off(monkeypatc
         await asyncio.sleep(2 * connections.ANSWER_SECONDS)
         for client in clients:
             received = 0
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patience()):
                 while part := await receive(loop, client):
                     received += len(part)
             assert received < len(answer.body)

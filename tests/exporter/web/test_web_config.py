@@ -18,7 +18,7 @@ from commands import tritonwatch
 from monitoring import free_port
 from sidecars import SidecarProcess
 from structlog.testing import capture_logs
-from waiting import wait_until
+from waiting import patience, wait_until
 from web_files import make_pair, make_pairs, openssl, tls_of, trusting
 
 from exporter.errors import ConfigError
@@ -64,7 +64,7 @@ class Served(SidecarProcess):
     ):
         kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
         options = {"context": tls} if tls else {}
-        connection = kind("127.0.0.1", self.port, timeout=20, **options)
+        connection = kind("127.0.0.1", self.port, timeout=patience(20), **options)
         with contextlib.closing(connection):
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()

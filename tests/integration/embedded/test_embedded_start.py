@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from embedded_servers import SCALE, SCALE_CONFIG, ask, left, scaling, write_model
@@ -47,6 +50,57 @@ def test_a_missing_libpython_names_the_package(triton_environment, tmp_path) -> 
     python.chmod(0o755)
     with pytest.raises(EmbeddedTritonError, match=r"apt-get install libpython3\.11$"):
         backend.inspect(tmp_path)
+
+
+@pytest.fixture
+def own_triton(triton_environment, tmp_path):
+    """A folder as a container has it at /opt/tritonserver, made of the wheel."""
+    wheel = backend.inspect(triton_environment)
+    folder = tmp_path / "tritonserver"
+    python = folder / "backends" / "python"
+    python.mkdir(parents=True)
+    for part in (wheel.triton / "backends" / "python").iterdir():
+        (python / part.name).symlink_to(part)
+    stub = wheel.triton / "python_backend_stubs" / wheel.python
+    shutil.copy(stub / "triton_python_backend_stub", python)
+    (folder / "bin").mkdir()
+    # The process then shows which file was started.
+    shutil.copy(wheel.triton / "bin" / "tritonserver", folder / "bin")
+    (folder / "lib").symlink_to(wheel.site / "nvidia_pytriton.libs")
+    # What is known of an environment does not follow the variable.
+    backend.inspect.cache_clear()
+    yield folder
+    backend.inspect.cache_clear()
+
+
+def test_make_test_triton_runs_the_server_of_the_given_folder(
+    own_triton, start_triton, tmp_path, monkeypatch
+) -> None:
+    made = subprocess.run(
+        ["make", "--dry-run", "test-triton", f"TRITON={own_triton}"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    variable, given = re.search(
+        r"^(TRITONWATCH_\w+)=(\S+) ", made, re.MULTILINE
+    ).groups()
+    monkeypatch.setenv(variable, given)
+    server = start_triton(scaling(tmp_path / "models"))
+    assert ask(server) == [2.0, 4.0, 8.0]
+    running = Path(f"/proc/{server.pid}/exe").resolve()
+    assert running == own_triton / "bin" / "tritonserver"
+
+
+@pytest.mark.parametrize("absent", ["bin/tritonserver", "backends/python"])
+def test_a_folder_without_a_server_names_what_is_absent(
+    own_triton, absent, monkeypatch, triton_environment
+) -> None:
+    (own_triton / absent).rename(own_triton / "elsewhere")
+    monkeypatch.setenv(backend.SERVER_VARIABLE, str(own_triton))
+    with pytest.raises(EmbeddedTritonError, match=f"found no {absent}"):
+        backend.inspect(triton_environment)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import patience
 
 from loadtests.chaos.network import wire as wires
 from loadtests.chaos.network.effect import Effect, together
@@ -37,7 +38,7 @@ async def echoed(port: int, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
-        return await asyncio.wait_for(reader.readexactly(len(data)), 30)
+        return await asyncio.wait_for(reader.readexactly(len(data)), patience(30))
     finally:
         writer.close()
         await writer.wait_closed()

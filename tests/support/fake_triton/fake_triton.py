@@ -39,8 +39,9 @@ class FakeTriton:
     and metrics agree with what was served. With `strict_readiness` one model that is not
     ready makes the server not ready, as in Triton.
     `version` decides what readiness means (`kill_stub`, `hang_is_ready`) and which
-    metrics the page has. With another `name` it lists no extensions and takes no binary
-    tensors over HTTP, as other servers of the protocol.
+    metrics the page has. With another `name` it lists no extensions, takes no binary
+    tensors over HTTP, and has no statistics, model configurations and trace settings, as
+    other servers of the protocol.
     """
 
     def __init__(

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from waiting import patience
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
@@ -134,10 +136,11 @@ class Journal:
         model: str | None = None,
         protocol: Protocol | None = None,
         count: int = 1,
-        timeout_seconds: float = 10.0,
+        timeout_seconds: float | None = None,
     ) -> int:
         """Wait until `count` such calls have come in all; TimeoutError if they do not."""
         key = (protocol, operation, model)
+        timeout_seconds = timeout_seconds or patience()
         with self._changed:
             if not self._changed.wait_for(
                 lambda: self._received[key] >= count, timeout_seconds

@@ -59,6 +59,9 @@ EXTENSIONS: Final = (
     "trace",
     "logging",
 )
+OF_TRITON_ONLY: Final = {"statistics", "model_config", "trace_setting", "trace_update"}
+"""Calls that other servers of the protocol do not have."""
+NO_SUCH_CALL: Final = Status("UNIMPLEMENTED", 404, "Method not found!")
 TRACING_OFF: Final = {
     "trace_level": ["OFF"],
     "trace_rate": ["1000"],
@@ -96,6 +99,7 @@ class ServerCore:
         self.extra_metrics = ""
         self._strict_readiness = strict_readiness
         self._name = name
+        self._is_triton = name == "triton"
         self._version = version
         numbers = version.split(".")[:2]
         self._release = tuple(int(n) for n in numbers if n.isdecimal())
@@ -104,7 +108,7 @@ class ServerCore:
     @property
     def binary_tensors(self) -> bool:
         """Whether HTTP takes tensors as bytes behind the JSON, as an extension of Triton."""
-        return self._name == "triton"
+        return self._is_triton
 
     def now_ms(self) -> int:
         """The wall clock, in the statistics' unit."""
@@ -157,6 +161,8 @@ class ServerCore:
 
     def _answer(self, call: Call, plan: Plan) -> Content:
         no = plan.find(NotReady) is not None
+        if not self._is_triton and call.operation in OF_TRITON_ONLY:
+            return NO_SUCH_CALL
         match call.operation:
             case "server_live":
                 return Ready(not no)
@@ -222,7 +228,7 @@ class ServerCore:
         return {
             "name": self._name,
             "version": self._version,
-            "extensions": list(EXTENSIONS) if self._name == "triton" else [],
+            "extensions": list(EXTENSIONS) if self._is_triton else [],
         }
 
     def _model(self, call: Call) -> FakeModel:

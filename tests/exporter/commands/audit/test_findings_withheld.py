@@ -24,7 +24,11 @@ from audit_scenes import (
 )
 
 from exporter.access.probe_base import Verdict
-from exporter.commands.audit.audit_evidence import MOST_TRACE_SETTINGS, NOT_CONFIGURED
+from exporter.commands.audit.audit_evidence import (
+    MOST_TRACE_SETTINGS,
+    NO_SERIES,
+    NOT_CONFIGURED,
+)
 from exporter.commands.audit.audit_report import conclude
 from exporter.commands.audit.model_seen import rise
 from exporter.triton.protocol_types import IndexEntry
@@ -69,6 +73,9 @@ def test_what_another_server_does_not_have_is_no_fault():
     found = ids(other_server())
     assert not found & {"statistics-unreadable", "tracing-unknown"}
     assert not {one for one in found if one.startswith("version-")}
+    found = ids(replace(other_server(metrics=NO_SERIES), last_page=page(9.0)))
+    assert not found & {"metrics-off", "energy-unknown"}
+    assert "metrics-off" in ids(having(problems={"metrics": NO_SERIES}))
     away = other_server(statistics="UNAVAILABLE: refused")
     assert "statistics-unreadable" in ids(away)
 

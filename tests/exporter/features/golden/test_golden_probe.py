@@ -21,6 +21,7 @@ from fake_triton import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import patience
 
 from exporter.access.inventory import Inventory
 from exporter.access.own_traffic import OwnTraffic
@@ -153,9 +154,9 @@ def test_a_scrape_does_not_wait_for_a_file_that_is_read_slowly(scene) -> None:
         # Opens when the reader does, who then waits for the end.
         with scene.file.open("wb"):
             scraped = threads.submit(probe.samples)
-            assert scraped.result(timeout=20)
+            assert scraped.result(timeout=patience(20))
             assert not asked.done()
-        assert asked.result(timeout=20).outcome == "invalid"
+        assert asked.result(timeout=patience(20)).outcome == "invalid"
 
 
 def test_a_model_whose_signature_changed_is_told_and_asked_nothing(scene) -> None:

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from mirror_bodies import request
+from waiting import patience
 
 from exporter.network import connections
 from exporter.taps import tap_protocol
@@ -28,7 +29,7 @@ def test_requests_on_one_connection_are_answered_in_order_whatever_becomes_of_th
         + body
         for name in paths
     )
-    with socket.create_connection(served.address, timeout=10) as raw:
+    with socket.create_connection(served.address, timeout=patience(10)) as raw:
         raw.sendall(sent)
         answers = b""
         while answers.count(b"HTTP/1.1 200 OK") < len(paths):
@@ -64,7 +65,7 @@ def test_a_long_body_that_is_passed_over_is_let_go_and_the_connection_kept(serve
     body = b"x" * 300_000
     if "chunked" in head:
         body = b"493e0\r\n" + body + b"\r\n0\r\n\r\n"
-    with socket.create_connection(served.address, timeout=10) as raw:
+    with socket.create_connection(served.address, timeout=patience(10)) as raw:
         for _ in range(2):
             raw.sendall(first.encode() + body)
             answer = b""
@@ -77,7 +78,7 @@ def test_a_long_body_that_is_passed_over_is_let_go_and_the_connection_kept(serve
 
 def test_a_connection_that_is_not_to_be_kept_is_closed_after_its_answer(serve):
     served = serve()
-    with socket.create_connection(served.address, timeout=10) as raw:
+    with socket.create_connection(served.address, timeout=patience(10)) as raw:
         raw.sendall(b"POST /v2/models/x/infer HTTP/1.0\r\ncontent-length: 0\r\n\r\n")
         answer = b""
         while part := raw.recv(4096):
@@ -101,7 +102,7 @@ def hurried(monkeypatch):
 
 def test_a_connection_is_kept_after_a_request_that_was_passed_over(serve, hurried):
     served = serve()
-    with socket.create_connection(served.address, timeout=10) as raw:
+    with socket.create_connection(served.address, timeout=patience(10)) as raw:
         for _ in range(2):
             raw.sendall(PASSED_OVER + b"{}")
             assert raw.recv(4096).startswith(b"HTTP/1.1 200 OK")
@@ -113,7 +114,7 @@ def test_a_connection_is_kept_after_a_request_that_was_passed_over(serve, hurrie
 @pytest.mark.parametrize("part", [b"POST /v2/mod", PASSED_OVER, PASSED_OVER + b"{"])
 def test_a_later_request_that_is_never_whole_is_cut_off(serve, hurried, part):
     served = serve()
-    with socket.create_connection(served.address, timeout=10) as raw:
+    with socket.create_connection(served.address, timeout=patience(10)) as raw:
         raw.sendall(PASSED_OVER + b"{}")
         assert raw.recv(4096).startswith(b"HTTP/1.1 200 OK")
         time.sleep(0.6)
@@ -129,12 +130,12 @@ def test_a_reader_that_is_stuck_costs_senders_nothing_and_drops_are_counted(serv
     """Answers wait for no reader; what has no room is refused, the rest is not lost."""
     stuck = threading.Event()
     served = serve(patient=False)
-    served.access.mirror.subscribe(lambda _: True, lambda _: stuck.wait(30))
+    served.access.mirror.subscribe(lambda _: True, lambda _: stuck.wait(patience(30)))
     # Of which one address may hold a half: five bodies with headers and places in the queue.
     served.admission.tap.held_limit = 11 * (4096 + len(request()))
     started = time.monotonic()
     answers = [served.post(request())[0] for _ in range(12)]
-    assert time.monotonic() - started < 25
+    assert time.monotonic() - started < patience(25)
     assert answers == [200] * 5 + [503] * 7
     # Who is passed over does not wait behind them.
     assert served.post(request(), "/v2/models/stranger/infer")[1] == "unknown_model"
