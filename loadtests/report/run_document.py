@@ -64,6 +64,8 @@ def _blocks(report: RunReport) -> Iterator[Block]:
     yield from _verdicts(report)
     for warning in report.warnings:
         yield Paragraph(f"note: {warning}", soft=True)
+    if report.goodput is not None and report.goodput.unmeasured:
+        yield Paragraph(f"goodput not measured: {report.goodput.unmeasured}")
     yield Tiles(_tiles(report))
     if report.slices:
         yield Section("Over time", map(Figure, _over_time(report)))
