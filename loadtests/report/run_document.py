@@ -91,7 +91,7 @@ def _verdicts(report: RunReport) -> Iterator[Block]:
 
 def _tiles(report: RunReport) -> dict[str, str]:
     offered = (
-        {"offered a second": units.number(report.intended_rate)}
+        {"offered per second": units.number(report.intended_rate)}
         if report.mode == "open"
         else {}
     )
@@ -115,11 +115,11 @@ def _stream_tiles(report: RunReport) -> dict[str, str]:
         tokens = report.streams.output_tokens_per_second
         if tokens is None:
             said = units.number(report.streams.responses_per_second)
-            tiles["responses a second"] = said
+            tiles["responses per second"] = said
         else:
-            tiles["output tokens a second"] = units.number(tokens)
+            tiles["output tokens per second"] = units.number(tokens)
     if report.goodput is not None:
-        tiles[f"a second within {report.goodput.limits}"] = units.number(
+        tiles[f"per second within {report.goodput.limits}"] = units.number(
             report.goodput.requests_per_second
         )
     return tiles
@@ -144,14 +144,15 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
         (*marks, *_limits(report, "latency")),
     )
     offered = np.array([s.offered_per_second for s in slices])
-    answered = np.array([s.answered_per_second for s in slices])
+    # By the time of the answer: what came late would look as if the server had kept up.
+    completed = np.array([s.completed_per_second for s in slices])
     yield Plot(
-        "Requests",
+        "Requests per second",
         _SECONDS,
-        Axis("a second", low=0.0),
+        Axis("per second", low=0.0),
         (
-            Series("offered", times, offered, "area"),
-            Series("correct answers", times, answered, colour=2),
+            Series("due", times, offered, "area"),
+            Series("answered correctly", times, completed, colour=2),
         ),
         marks,
     )

@@ -64,7 +64,9 @@ class Slice(Settings):
     start_seconds: float
     offered_per_second: float
     answered_per_second: float
-    """Correct answers to those requests, per second of the slice."""
+    """Correct answers to those requests, whenever they came, per second of the slice."""
+    completed_per_second: float
+    """Correct answers that came in this part, per second."""
     missed: int
     p50: float | None
     p95: float | None
@@ -258,8 +260,9 @@ def _slices(result: RunResult) -> Iterator[Slice]:
     late, due = requests.waits, requests.intended
     right = requests.outcome == Outcome.OK
     first, gap = requests.first - due, requests.mean_gap
+    completed = np.histogram(requests.done[right], edges)[0]
     width = length / count
-    for start, end in pairwise(edges.tolist()):
+    for place, (start, end) in enumerate(pairwise(edges.tolist())):
         chosen = (due >= start) & (due < end)
         inside = late[chosen]
         known = inside[np.isfinite(inside)]
@@ -267,6 +270,7 @@ def _slices(result: RunResult) -> Iterator[Slice]:
             start_seconds=float(start),
             offered_per_second=inside.size / width,
             answered_per_second=known.size / width,
+            completed_per_second=float(completed[place]) / width,
             missed=int(inside.size - known.size),
             p50=quantile(inside, 0.5),
             p95=quantile(inside, 0.95),

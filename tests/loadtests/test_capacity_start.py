@@ -59,6 +59,8 @@ def test_an_objective_that_no_answer_can_show_is_refused_before_the_search() -> 
         bench = bench_of(
             scenario, settings, prepared(scenario), lambda _: None, lambda: False
         )
-        with pytest.raises(LoadError, match="itl_p95<50ms: every answer had a single response"):
+        with pytest.raises(
+            LoadError, match="itl_p95<50ms: every answer had a single response"
+        ):
             campaign.run(bench, settings)
         bench.server.close()

@@ -108,8 +108,12 @@ def test_the_tiles_are_those_of_all_requests(run) -> None:
         if isinstance(block, Tiles):
             tiles |= block.values
     rate = TOKENS * len(requests) / result.duration_seconds
-    assert tiles["output tokens a second"] == units.number(rate)
-    for name in ("p99 first response", "median time a token", "output tokens a second"):
+    assert tiles["output tokens per second"] == units.number(rate)
+    for name in (
+        "p99 first response",
+        "median time a token",
+        "output tokens per second",
+    ):
         assert name in page
         assert tiles[name] in page
 
