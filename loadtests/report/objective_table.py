@@ -22,14 +22,15 @@ def objective_verdict(report: RunReport) -> tuple[Tone, str] | None:
         return None
     failed = [one.term for one in terms if one.passed is False]
     if failed:
-        said = f"OBJECTIVE MISSED: {', '.join(failed)}"
-        return ("bad", said) if report.valid else ("doubt", _unproven(said))
+        if not report.valid:
+            return "doubt", _unproven("missed", failed)
+        return "bad", f"OBJECTIVE MISSED: {', '.join(failed)}"
     unmeasured = [f"{o.term}: {o.unmeasured}" for o in terms if o.passed is None]
     if unmeasured:
         return "doubt", f"OBJECTIVE NOT MEASURED: {'; '.join(unmeasured)}"
-    said = f"OBJECTIVE MET: {', '.join(one.term for one in terms)}"
     if not report.valid:
-        return "doubt", _unproven(said)
+        return "doubt", _unproven("met", [one.term for one in terms])
+    said = f"OBJECTIVE MET: {', '.join(one.term for one in terms)}"
     near = [one.term for one in terms if one.certain is False]
     if near:
         doubt = f"the limit is within the 95 % interval of {', '.join(near)}"
@@ -37,10 +38,8 @@ def objective_verdict(report: RunReport) -> tuple[Tone, str] | None:
     return "good", said
 
 
-def _unproven(said: str) -> str:
-    return (
-        f"OBJECTIVE NOT PROVEN by this run: {said.removeprefix('OBJECTIVE ').lower()}"
-    )
+def _unproven(result: str, terms: Sequence[str]) -> str:
+    return f"OBJECTIVE NOT PROVEN: this run is invalid; it {result} {', '.join(terms)}"
 
 
 def objective_table(terms: Sequence[Objective]) -> Table:

@@ -147,7 +147,7 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
     # By the time of the answer: what came late would look as if the server had kept up.
     completed = np.array([s.completed_per_second for s in slices])
     yield Plot(
-        "Requests per second",
+        "Requests due and answered",
         _SECONDS,
         Axis("per second", low=0.0),
         (
