@@ -21,25 +21,19 @@ def objective_verdict(report: RunReport) -> tuple[Tone, str] | None:
     if not terms:
         return None
     failed = [one.term for one in terms if one.passed is False]
-    if failed:
-        if not report.valid:
-            return "doubt", _unproven("missed", failed)
-        return "bad", f"OBJECTIVE MISSED: {', '.join(failed)}"
     unmeasured = [f"{o.term}: {o.unmeasured}" for o in terms if o.passed is None]
-    if unmeasured:
+    if unmeasured and not failed:
         return "doubt", f"OBJECTIVE NOT MEASURED: {'; '.join(unmeasured)}"
+    result, of = ("missed", failed) if failed else ("met", [o.term for o in terms])
     if not report.valid:
-        return "doubt", _unproven("met", [one.term for one in terms])
-    said = f"OBJECTIVE MET: {', '.join(one.term for one in terms)}"
-    near = [one.term for one in terms if one.certain is False]
+        said = f"this run is invalid; it {result} {', '.join(of)}"
+        return "doubt", f"OBJECTIVE NOT PROVEN: {said}"
+    said = f"OBJECTIVE {result.upper()}: {', '.join(of)}"
+    near = [] if failed else [one.term for one in terms if one.certain is False]
     if near:
         doubt = f"the limit is within the 95 % interval of {', '.join(near)}"
         return "note", f"{said}; uncertain: {doubt}"
-    return "good", said
-
-
-def _unproven(result: str, terms: Sequence[str]) -> str:
-    return f"OBJECTIVE NOT PROVEN: this run is invalid; it {result} {', '.join(terms)}"
+    return ("bad" if failed else "good"), said
 
 
 def objective_table(terms: Sequence[Objective]) -> Table:

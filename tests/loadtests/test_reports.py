@@ -82,7 +82,8 @@ def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:
         for section in run_document.document(report).blocks
         if isinstance(section, Section)
         for figure in section.blocks
-        if isinstance(figure, Figure) and figure.plot.title == "Requests due and answered"
+        if isinstance(figure, Figure)
+        and figure.plot.title == "Requests due and answered"
     ]
     due, answered = chart.series
     assert (due.name, answered.name) == ("due", "answered correctly")
