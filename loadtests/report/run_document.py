@@ -129,9 +129,7 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
     slices, marks = report.slices, _phase_marks(report)
     times = np.array([s.start_seconds for s in slices])
     width = report.duration_seconds / max(len(slices), 1)
-    typical = width * np.median([s.offered_per_second for s in slices] or [0.0])
-    # A quantile of fewer requests is the slowest of them.
-    supported = [n for n, q in (("p95", 0.95), ("p99", 0.99)) if typical * (1 - q) >= 1]
+    supported = [n for n, q in (("p95", 0.95), ("p99", 0.99)) if _supports(report, q)]
     yield Plot(
         "Latency from the intended send",
         _SECONDS,
@@ -173,9 +171,17 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
         )
 
 
+def _supports(report: RunReport, q: float) -> bool:
+    """Return False if the q-quantile of a typical slice is the slowest of its requests."""
+    rates = [s.offered_per_second for s in report.slices] or [0.0]
+    width = report.duration_seconds / len(rates)
+    return bool(width * np.median(rates) * (1.0 - q) >= 1)
+
+
 def _streamed(report: RunReport) -> Iterator[Plot]:
     slices, marks = report.slices, _phase_marks(report)
     times = np.array([s.start_seconds for s in slices])
+    tail = "p99" if _supports(report, 0.99) else "slowest"
     for title, name, measure in (
         ("Time to the first response", "first_response", "ttft"),
         ("Time for each output token after the first", "mean_gap", "itl"),
@@ -188,7 +194,7 @@ def _streamed(report: RunReport) -> Iterator[Plot]:
                 Axis("milliseconds", log=True),
                 tuple(
                     Series(shown, times, _quantiles_of(spreads, quantile))
-                    for shown, quantile in (("median", "p50"), ("p99", "p99"))
+                    for shown, quantile in (("median", "p50"), (tail, "p99"))
                 ),
                 (*marks, *_limits(report, measure)),
             )

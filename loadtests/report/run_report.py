@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SLICES: Final = 120
 _LEAST_SLICE_SECONDS: Final = 0.25
+_LEAST_SLICE_REQUESTS: Final = 10
+"""Fewer on average make a chart of single requests; short runs have `_LEAST_TREND` slices anyway."""
 _CURVE_POINTS: Final = 200
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 _LEAST_TREND: Final = 20
@@ -255,7 +257,8 @@ def _slices(result: RunResult) -> Iterator[Slice]:
     requests, length = result.requests, result.duration_seconds
     if not len(requests) or length <= 0:
         return
-    count = int(min(max(length / _LEAST_SLICE_SECONDS, 1), SLICES))
+    filled = max(len(requests) / _LEAST_SLICE_REQUESTS, _LEAST_TREND)
+    count = int(min(max(length / _LEAST_SLICE_SECONDS, 1), filled, SLICES))
     edges = np.linspace(0.0, length, count + 1)
     late, due = requests.waits, requests.intended
     right = requests.outcome == Outcome.OK

@@ -61,6 +61,17 @@ def made(
     )
 
 
+def test_a_slice_of_a_chart_has_several_requests() -> None:
+    for seconds, slices in ((40.0, 120), (4.0, 16)):
+        assert len(report_of(made(seconds=seconds)).slices) == slices
+    dense = made()
+    rare = dense.requests.where(slice(0, None, 20))
+    thinned = RunResult.of(
+        dense.about, rare, duration_seconds=SECONDS, sender_cpu_seconds=1.0
+    )
+    assert len(report_of(thinned).slices) == 40
+
+
 def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:
     """300 requests per second are due for 10 s; 100 per second are answered."""
     requests = Requests.empty(3000)
