@@ -91,7 +91,7 @@ def test_it_says_first_what_needs_attention_and_leads_there(
             expect(models.nth(2)).to_contain_text("honest")
             expect(models.nth(2)).to_contain_text("SERVING")
             tiles = page.get_by_role("region", name="At a glance")
-            expect(tiles).to_contain_text("of 2 models serve; 1 DOWN")
+            expect(tiles).to_contain_text("of 2 models SERVING; 1 DOWN")
             liar = page.get_by_role("row").filter(has_text="liar")
             expect(liar.locator(".good")).to_have_count(0)
             link.click()

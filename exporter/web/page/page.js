@@ -226,7 +226,7 @@ function servingTile(found, tile) {
   const unproven = found.models.length - judged.length;
   const notes = [...unwell, ...(unproven ? [`${unproven} unproven`] : [])];
   const state = well < judged.length ? "bad" : judged.length && !unproven ? "good" : "";
-  return tile([`of ${judged.length} models serve`, ...notes].join("; "), judged.length ? well : UNKNOWN, state);
+  return tile([`of ${judged.length} models SERVING`, ...notes].join("; "), judged.length ? well : UNKNOWN, state);
 }
 
 function tiles(found, traffic) {
