@@ -251,8 +251,16 @@ class RunResult:
 
     @property
     def intended_rate(self) -> float:
-        """Requests per second of the schedule, over the run's duration."""
-        return len(self.requests) / self.duration_seconds
+        """Requests per second, over the time in which they were due.
+
+        Of an overloaded server the last answers come long after that, and a rate over
+        the whole run would hide how much was offered.
+        """
+        due = self.requests.intended
+        span = float(due.max() - due.min()) if due.size > 1 else 0.0
+        if span <= 0:
+            return due.size / self.duration_seconds
+        return (due.size - 1) / span
 
     @property
     def throughput(self) -> float:

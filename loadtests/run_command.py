@@ -70,5 +70,7 @@ def exit_of(scenario: Scenario, result: RunResult) -> int:
     objective = scenario.objective()
     if objective is None:
         return EXIT_FINDING if result.miss_ratio else EXIT_OK
-    missed = objective.misses(result.requests).mean(axis=0)
-    return EXIT_FINDING if (missed > objective.allowed).any() else EXIT_OK
+    passed = {term.passed for term in objective.results(result.requests)}
+    if False in passed:
+        return EXIT_FINDING
+    return EXIT_INVALID if None in passed else EXIT_OK

@@ -142,11 +142,15 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
     objective = scenario.objective()
     if objective is None:
         return
-    missed = objective.misses(result.requests).mean(axis=0)
-    for term, share in zip(objective.terms, missed, strict=True):
-        state = "met" if share <= term.allowed_ratio else "MISSED"
+    for term, found in zip(
+        objective.terms, objective.results(result.requests), strict=True
+    ):
+        if found.passed is None:
+            yield f"  {term.text:<14} NOT MEASURED: {found.unmeasured}"
+            continue
+        state = "met" if found.passed else "MISSED"
         yield (
-            f"  {term.text:<14} {state}: {share:.3%} missed, "
+            f"  {term.text:<14} {state}: {found.missed_ratio:.3%} missed, "
             f"{term.allowed_ratio:.3%} allowed"
         )
 
@@ -169,13 +173,17 @@ def _streamed(result: RunResult) -> Iterator[str]:
 
 def _goodput(scenario: Scenario, result: RunResult) -> Iterator[str]:
     limits = scenario.limits()
-    if limits is not None and len(result.requests):
-        good = limits.good(result.requests)
-        share = good / len(result.requests)
-        yield (
-            f"  goodput        {good / result.duration_seconds:.5g}/s: {share:.2%} of "
-            f"requests within {limits.text}"
-        )
+    if limits is None:
+        return
+    if unmeasured := limits.unmeasured(result.requests):
+        yield f"  goodput        NOT MEASURED: {unmeasured}"
+        return
+    good = limits.good(result.requests)
+    share = good / len(result.requests)
+    yield (
+        f"  goodput        {good / result.duration_seconds:.5g}/s: {share:.2%} of "
+        f"requests within {limits.text}"
+    )
 
 
 def _time(seconds: float | None) -> str:

@@ -306,7 +306,7 @@ class _Watch:
             self._screen.event(f"no answer from the sidecar: {error}")
             return
         now = time.monotonic()
-        reading = self._reader.read(page, json.loads(status), now)
+        reading = self._reader.read(page, json.loads(status))
         self._was_correct |= reading.golden_correct
         troubles: Troubles = dict(reading.troubles)
         troubles |= {("ALERT", name): f"alert fires: {name}" for name in self._firing()}

@@ -18,7 +18,7 @@ _PRICED: Final = "digits_fp32"
 _PRECISION: Final = "precision"
 _FULL: Final = {"basis": "full"}
 _RATES_SECONDS: Final = 5.0
-"""Rates are over this time: a counter that is read every other second has no zeros then."""
+"""Rates are over at least this time, once it has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,23 @@ class Reading:
 
 
 class Reader:
-    """Turns pages into readings; rates come from the pages of the last five seconds."""
+    """Turns pages into readings; rates come from the reads of the last five seconds."""
 
     def __init__(self) -> None:
         self._requests = _Rates()
         self._tokens = _Rates()
 
-    def read(self, page: bytes, status: Mapping[str, Any], now: float) -> Reading:
-        """Read /metrics and /api/v1/status of `now`, in seconds of any clock."""
+    def read(self, page: bytes, status: Mapping[str, Any]) -> Reading:
+        """Read /metrics and /api/v1/status of the same moment."""
         series: Series = defaultdict(list)
         for name, labels, value in parse_text(page):
             series[name].append((labels, value))
-        rates = self._requests.since_earlier(series["triton_requests_total"], now)
+        read_at = _read_at(series)
+        rates = self._requests.since_earlier(series["triton_requests_total"], read_at)
         made = [
             s for s in series["triton_tokens_total"] if s[0]["direction"] == "output"
         ]
-        tokens = self._tokens.since_earlier(made, now)
+        tokens = self._tokens.since_earlier(made, read_at)
         keys = sorted(
             (labels["model"], labels["version"])
             for labels, _ in series["triton_model_serving"]
@@ -101,22 +102,31 @@ class _Rates:
         self._held: deque[tuple[float, dict[tuple[str, str], float]]] = deque()
 
     def since_earlier(
-        self, counted: list[tuple[dict[str, str], float]], now: float
+        self, counted: list[tuple[dict[str, str], float]], read_at: float | None
     ) -> dict[tuple[str, str], float] | None:
-        """Return what each model version counted a second; None on the first page."""
+        """Return what each model version counted a second; None until the second read."""
+        if read_at is None:
+            return None
         totals: dict[tuple[str, str], float] = defaultdict(float)
         for labels, value in counted:
             totals[labels["model"], labels["version"]] += value
-        while len(self._held) > 1 and self._held[1][0] <= now - _RATES_SECONDS:
+        while len(self._held) > 1 and self._held[1][0] <= read_at - _RATES_SECONDS:
             self._held.popleft()
-        self._held.append((now, totals))
+        self._held.append((read_at, totals))
         at, earlier = self._held[0]
-        if now <= at:
+        if read_at <= at:
             return None
         return {
-            key: max(0.0, total - earlier.get(key, 0.0)) / (now - at)
+            key: max(0.0, total - earlier.get(key, 0.0)) / (read_at - at)
             for key, total in totals.items()
         }
+
+
+def _read_at(series: Series) -> float | None:
+    """Return when the sidecar read the server's counters: they do not move in between."""
+    times = series["tritonwatch_collector_last_success_timestamp_seconds"]
+    of = {labels["collector"]: value for labels, value in times}
+    return of.get("statistics")
 
 
 def _summary(series: Series, rate: str) -> str:

@@ -32,6 +32,8 @@ _MARKS: Final = 200
 _RATES_SHOWN: Final = 20
 _QUANTILES: Final = {"0.5": "p50", "0.99": "p99"}
 _RATE: Final = "rate"
+_READ_AT: Final = (catalogue.COLLECTOR_TIMESTAMP, ("statistics",))
+"""When the totals were read: the metric and its labels."""
 _SCORES: Final = ("accuracy", "match", "r2")
 """The one score of a data set is the first of these that it has."""
 _DATA_SETS: Final = 2
@@ -46,6 +48,7 @@ _LOOKED_AT: Final = frozenset(
         catalogue.GOLDEN_SCORE_CI,
         catalogue.GOLDEN_BASELINE,
         catalogue.RUN_INFO,
+        catalogue.COLLECTOR_TIMESTAMP,
     }
 )
 
@@ -57,6 +60,9 @@ class RecordedHistory:
         self._times: deque[float] = deque(maxlen=_STEPS)
         self._lines: dict[ModelKey, dict[str, array[float]]] = {}
         self._totals: dict[ModelKey, float] = {}
+        self._read_at = -math.inf
+        """When the totals were read, in seconds since 1970."""
+        self._rates: dict[ModelKey, float] = {}
         self._runs: set[str] | None = None
         self._marks: deque[dict[str, Any]] = deque(maxlen=_MARKS)
 
@@ -67,11 +73,11 @@ class RecordedHistory:
     def record(self, samples: Iterable[AnySample], now: float) -> None:
         """Add a point of every line."""
         shown = [s for s in samples if s.spec in _LOOKED_AT and isinstance(s, Sample)]
-        elapsed = now - self._times[-1] if self._times else math.inf
         points = _latencies(shown)
         for key, scores in _scores(shown).items():
             points.setdefault(key, {}).update(scores)
-        for key, rate in self._rates(shown, elapsed).items():
+        self._read_totals(shown)
+        for key, rate in self._rates.items():
             points.setdefault(key, {})[_RATE] = rate
         self._note_runs(shown, now)
         self._add(points, now)
@@ -106,14 +112,24 @@ class RecordedHistory:
             "lines": {name: _drawn(values) for name, values in lines.items()},
         }
 
-    def _rates(self, shown: Iterable[Sample], elapsed: float) -> dict[ModelKey, float]:
+    def _read_totals(self, shown: Iterable[Sample]) -> None:
+        """Update the rates, which are over the time between two reads of the server.
+
+        The steps of the history would not do: a step may contain one read or two.
+        """
         totals: dict[ModelKey, float] = {}
+        read_at = self._read_at
         for sample in shown:
             if sample.spec is catalogue.REQUESTS:
                 model, version, _ = sample.labels
                 totals[model, version] = totals.get((model, version), 0) + sample.value
+            elif (sample.spec, sample.labels) == _READ_AT:
+                read_at = sample.value
+        if totals and read_at == self._read_at:
+            return
         before, self._totals = self._totals, totals
-        return {
+        elapsed, self._read_at = read_at - self._read_at, read_at
+        self._rates = {
             key: max(0.0, total - before[key]) / elapsed
             for key, total in totals.items()
             if key in before and 0 < elapsed < math.inf

@@ -88,6 +88,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
                 "success": runner.meter.statistics.success,
                 "duration_seconds": runner.meter.statistics.duration_seconds,
                 "failure": runner.meter.statistics.failure,
+                "last_success_timestamp_seconds": runner.meter.statistics.last_success_timestamp_seconds,
             }
             for runner in sidecar.runners
         ],

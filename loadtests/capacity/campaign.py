@@ -63,7 +63,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     """Search, from the reference level to the boundary.
 
     Raises:
-        LoadError: the server gives no correct answer, so a search is not possible.
+        LoadError: the server gives no correct answer, or none that the objective can judge.
     """
     began = time.monotonic()
     unloaded = _reference(bench, settings)
@@ -123,6 +123,10 @@ def _reference(bench: Bench, settings: CampaignSettings) -> float:
         raise LoadError(
             f"with one request at a time, half of {len(result.requests)} were not "
             f"answered correctly: {said}"
+        )
+    if unmeasured := bench.slo.unmeasured(result.requests):
+        raise LoadError(
+            f"no rate can be judged by {unmeasured}, with one request at a time"
         )
     bench.log(f"one request at a time: p50 {p50 * 1e3:.3g} ms")
     return p50

@@ -34,6 +34,18 @@ _ERRORS: Final = re.compile(r"errors?\s*<=?\s*(\d+(?:\.\d+)?)\s*(%?)")
 
 
 @dataclass(frozen=True, slots=True)
+class TermResult:
+    """Result of a run for one term."""
+
+    passed: bool | None
+    """True if at most `allowed_ratio` of the requests missed it; None where it was not measured."""
+    missed_ratio: float | None
+    """Share of requests that missed it; None where it was not measured."""
+    unmeasured: str = ""
+    """Reason why it was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """One term of an objective: at most `allowed_ratio` of all requests may miss.
 
@@ -60,6 +72,31 @@ class Term:
             # A stream of one response, or of one token, has no gap to be too long.
             late &= np.isfinite(seconds) | (requests.responses == 0)
         return failed | late
+
+    def unmeasured(self, requests: Requests) -> str:
+        """Return why no correct answer has a value of this measure; empty where one has.
+
+        Also empty without correct answers: all requests are misses then, which is a result.
+        """
+        if not len(requests):
+            return "no request was sent"
+        answered = requests.where(requests.outcome == Outcome.OK)
+        known = np.isfinite(seconds_of(answered, self.measure)).any()
+        if known or not len(answered) or self.limit_seconds is None:
+            return ""
+        if not answered.responses.any():
+            return "no answer was streamed"
+        return "every answer had a single response or token"
+
+    def result(self, requests: Requests) -> TermResult:
+        """Return the result of a run of these requests."""
+        reason = self.unmeasured(requests)
+        failed = len(requests) - requests.count(Outcome.OK)
+        # Too many failures decide, whatever the answers would have shown.
+        if reason and failed <= self.allowed_ratio * len(requests):
+            return TermResult(None, None, reason)
+        share = float(self.misses(requests).mean())
+        return TermResult(share <= self.allowed_ratio, share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +128,15 @@ class Slo:
     def misses(self, requests: Requests) -> NDArray[np.bool_]:
         """Return a mask (N, K) of the requests that miss each term."""
         return np.stack([term.misses(requests) for term in self.terms], axis=1)
+
+    def results(self, requests: Requests) -> tuple[TermResult, ...]:
+        """Return the result of each term."""
+        return tuple(term.result(requests) for term in self.terms)
+
+    def unmeasured(self, requests: Requests) -> str:
+        """Return the terms of which no answer has a value, with the reasons; empty without any."""
+        reasons = {term.text: term.unmeasured(requests) for term in self.terms}
+        return "; ".join(f"{text}: {why}" for text, why in reasons.items() if why)
 
     def good(self, requests: Requests) -> int:
         """Return the number of requests that miss none of the terms."""

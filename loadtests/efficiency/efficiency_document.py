@@ -38,15 +38,15 @@ _NOT_MEASURED: Final = (
     "shape of the curve is that of the assumption."
 )
 _HEADS: Final = (
-    "level", "offered/s", "inferences/s", "missed", "W", "J/inference", "QPS/W",
+    "level", "offered/s", "inferences/s", "missed", "W", "J/inference [95 %]", "QPS/W",
 )  # fmt: skip
 
 
 def curve_document(report: EfficiencyReport) -> Document:
     """Return the report of a curve."""
     about = (
-        f"100 % is {report.maximum_per_second:.5g} requests a second; "
-        f"{report.level_seconds:g} s a level; seed {report.seed}"
+        f"100 % is {report.maximum_per_second:.5g} requests per second; "
+        f"{report.level_seconds:g} s per level; seed {report.seed}"
     )
     title = f"Efficiency of {', '.join(report.models)}"
     return Document(title, _curve(report), (about,))
@@ -68,7 +68,7 @@ def curve_plot(report: EfficiencyReport, boundary: str) -> Plot:
     rates = np.array([p.inferences_per_second_per_watt for p in powers])
     full, top = float(watts.max()) or 1.0, float(rates.max()) or 1.0
     return Plot(
-        f"{boundary} by {report.sources[boundary]}: power and efficiency",
+        f"Power and efficiency of the {boundary}",
         Axis("load, % of the maximum", 0.0, 100.0),
         Axis("% of the highest", 0.0),
         (
@@ -89,7 +89,7 @@ def _curve(report: EfficiencyReport) -> Iterator[Block]:
     for boundary, source in report.sources.items():
         table = Table(_HEADS, [_row(level, boundary) for level in report.levels])
         plot = Figure(curve_plot(report, boundary))
-        yield Section(f"{boundary} by {source}", [plot, table])
+        yield Section(f"{boundary}, power source: {source}", [plot, table])
     facts = {**report.descriptions, **report.versions, **report.hardware}
     yield Section("Sources", [Facts(facts)])
 
@@ -98,7 +98,7 @@ def _pair(report: PairReport) -> Iterator[Block]:
     figures = [_Figure("speed-up", report.speed_up, 1.0, "faster", "slower")]
     figures += [
         _Figure(
-            f"energy ratio, {boundary} by {report.sources[boundary]}",
+            f"energy ratio, {boundary} (power source: {report.sources[boundary]})",
             ratio,
             1.0,
             "more energy",
@@ -183,7 +183,7 @@ def _shown(interval: Interval | None) -> str:
     if interval is None:
         return "-"
     if interval.low is None or interval.high is None:
-        return f"{interval.estimate:.4g} [too few]"
+        return f"{interval.estimate:.4g} [unknown]"
     return f"{interval.estimate:.4g} [{interval.low:.4g}, {interval.high:.4g}]"
 
 

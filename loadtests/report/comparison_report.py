@@ -263,7 +263,7 @@ def _misses(waits: tuple[Floats, Floats], tolerance: float) -> Change:
 def _first_reason(before: Side, after: Side) -> str:
     for which, side in (("the first", before), ("the second", after)):
         if side.reason:
-            return f"{which}: {side.reason}"
+            return f"in {which}, {side.reason}"
     return ""
 
 
@@ -285,7 +285,7 @@ def sentence(comparison: Comparison) -> str:
     worse = [change.name for change in comparison.changes if change.call == "worse"]
     if worse:
         return f"{said} in {', '.join(worse)}"
-    why = next((f": {c.name}: {c.reason}" for c in comparison.changes if c.reason), "")
+    why = next((f"; {c.name}: {c.reason}" for c in comparison.changes if c.reason), "")
     return f"{said}{why}" if comparison.call == "unknown" else said
 
 
@@ -300,7 +300,7 @@ def document(comparison: Comparison, before: str, after: str) -> Document:
                 [(c.name, *_cells(c), c.call) for c in comparison.changes],
             ),
             Paragraph(
-                f"More than {comparison.tolerance_ratio:.0%} matters; the chance of a "
+                f"Changes above {comparison.tolerance_ratio:.0%} matter; the chance of a "
                 f"false alarm over all figures is {comparison.error_rate:.0%}.",
                 soft=True,
             ),
@@ -312,15 +312,25 @@ def _cells(change: Change) -> tuple[str, str, str, str]:
     show: Callable[[float | None], str] = units.duration
     moved: Callable[[float | None], str] = _change
     if change.name == "misses":
-        show = moved = units.percent
+        show, moved = units.percent, _points
     elif change.name == "capacity":
         show = units.number
     return (
         show(change.before),
         show(change.after),
         moved(change.ratio),
-        f"[{moved(change.low)}, {moved(change.high)}]",
+        _interval(change, moved),
     )
+
+
+def _interval(change: Change, moved: Callable[[float | None], str]) -> str:
+    if change.low is None and change.high is None:
+        return "unknown"
+    return f"[{moved(change.low)}, {moved(change.high)}]"
+
+
+def _points(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:+.3f} points"
 
 
 def _change(ratio: float | None) -> str:

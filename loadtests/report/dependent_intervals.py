@@ -62,8 +62,8 @@ def quantile_side(waits: Floats, q: float, confidence: float) -> Side:
     if ranks is None:
         return Side(
             value,
-            reason=f"{waits.size} requests are worth {worth:.0f} independent ones: "
-            "too few; make it longer",
+            reason=f"{waits.size} requests are worth {worth:.0f} independent ones, "
+            "which are too few; make it longer",
         )
     low, high = math.floor(ranks[0]) - 1, min(math.ceil(ranks[1]), waits.size) - 1
     ordered = np.partition(waits, (low, high))

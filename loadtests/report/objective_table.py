@@ -21,25 +21,19 @@ def objective_verdict(report: RunReport) -> tuple[Tone, str] | None:
     if not terms:
         return None
     failed = [one.term for one in terms if one.passed is False]
-    if any(one.passed is None for one in terms):
-        return "doubt", "OBJECTIVE NOT PROVEN: no request was sent"
-    if failed:
-        said = f"OBJECTIVE MISSED: {', '.join(failed)}"
-        return ("bad", said) if report.valid else ("doubt", _unproven(said))
-    said = f"OBJECTIVE MET: {', '.join(one.term for one in terms)}"
+    unmeasured = [f"{o.term}: {o.unmeasured}" for o in terms if o.passed is None]
+    if unmeasured and not failed:
+        return "doubt", f"OBJECTIVE NOT MEASURED: {'; '.join(unmeasured)}"
+    result, of = ("missed", failed) if failed else ("met", [o.term for o in terms])
     if not report.valid:
-        return "doubt", _unproven(said)
-    near = [one.term for one in terms if one.certain is False]
+        said = f"this run is invalid; it {result} {', '.join(of)}"
+        return "doubt", f"OBJECTIVE NOT PROVEN: {said}"
+    said = f"OBJECTIVE {result.upper()}: {', '.join(of)}"
+    near = [] if failed else [one.term for one in terms if one.certain is False]
     if near:
         doubt = f"the limit is within the 95 % interval of {', '.join(near)}"
         return "note", f"{said}; uncertain: {doubt}"
-    return "good", said
-
-
-def _unproven(said: str) -> str:
-    return (
-        f"OBJECTIVE NOT PROVEN by this run: {said.removeprefix('OBJECTIVE ').lower()}"
-    )
+    return ("bad" if failed else "good"), said
 
 
 def objective_table(terms: Sequence[Objective]) -> Table:
@@ -57,7 +51,7 @@ def objective_table(terms: Sequence[Objective]) -> Table:
         [
             (
                 one.term,
-                {True: "PASS", False: "FAIL", None: "unknown"}[one.passed],
+                {True: "PASS", False: "FAIL", None: "not measured"}[one.passed],
                 _measured(one),
                 _interval(one),
                 _limit(one),
@@ -72,7 +66,9 @@ def objective_table(terms: Sequence[Objective]) -> Table:
 def _measured(one: Objective) -> str:
     if one.limit_seconds is None or one.missed_ratio is None:
         return units.percent(one.missed_ratio)
-    return "no answer" if one.seconds is None else units.duration(one.seconds.value)
+    if one.seconds is None:
+        return "no gap" if one.passed else "no answer"
+    return units.duration(one.seconds.value)
 
 
 def _interval(one: Objective) -> str:

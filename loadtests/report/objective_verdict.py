@@ -38,13 +38,14 @@ class Objective(Settings):
     measure: str = Field(default="latency")
     """latency, ttft, itl or stall; of a term on errors, latency."""
     passed: bool | None
-    """True if at most `allowed_ratio` of the requests missed it; null without requests."""
+    """True if at most `allowed_ratio` of the requests missed it; null if not measured."""
     certain: bool | None
     """True if the limit lies outside of the 95 % interval; null where that is unknown."""
     limit_seconds: float | None
     """Null of a term on errors."""
     seconds: Measured | None
-    """The measured quantile; null of a term on errors, and where misses make it infinite."""
+    """The measured quantile; null of a term on errors, where misses make it infinite, and
+    where it is that of an answer of a single response, which has no gap."""
     missed_ratio: float | None
     """Share of requests that missed the term."""
     missed_low: float | None = None
@@ -53,6 +54,8 @@ class Objective(Settings):
     allowed_ratio: float
     interval_unknown: str = ""
     """The reason why there is no interval."""
+    unmeasured: str = ""
+    """The reason why it was not measured."""
 
 
 def objectives_of(result: RunResult) -> tuple[Objective, ...]:
@@ -69,14 +72,14 @@ def _judged(term: Term, requests: Requests) -> Objective:
         "limit_seconds": term.limit_seconds,
         "allowed_ratio": term.allowed_ratio,
     }
-    if not len(requests):
+    found = term.result(requests)
+    known |= {"passed": found.passed, "missed_ratio": found.missed_ratio}
+    if found.passed is None:
         return Objective(
-            **known, passed=None, certain=None, seconds=None, missed_ratio=None
+            **known, certain=None, seconds=None, unmeasured=found.unmeasured
         )
-    missed = term.misses(requests)
-    share = float(missed.mean())
-    known |= {"passed": share <= term.allowed_ratio, "missed_ratio": share}
     if term.limit_seconds is None:
+        missed = term.misses(requests)
         side = missed_side(np.where(missed, np.inf, 0.0), _CONFIDENCE)
         return Objective(
             **known,
@@ -99,12 +102,12 @@ def _judged(term: Term, requests: Requests) -> Objective:
 
 
 def _seconds(requests: Requests, measure: Measure) -> Floats:
-    """Times (N,) of a measure; infinite of what was not answered, 0 of streams without gaps."""
+    """Times (N,) of a measure; infinite without an answer, -infinite of one without a gap."""
     seconds = seconds_of(requests, measure).astype(np.float64)
     if measure in {"itl", "stall"}:
         gapless = ~np.isfinite(seconds) & (requests.responses > 0)
-        seconds = np.where(gapless, 0.0, seconds)
-    answered = (requests.outcome == Outcome.OK) & np.isfinite(seconds)
+        seconds = np.where(gapless, -np.inf, seconds)
+    answered = (requests.outcome == Outcome.OK) & ~np.isnan(seconds)
     return np.where(answered, seconds, np.inf)
 
 

@@ -64,6 +64,8 @@ def _blocks(report: RunReport) -> Iterator[Block]:
     yield from _verdicts(report)
     for warning in report.warnings:
         yield Paragraph(f"note: {warning}", soft=True)
+    if report.goodput is not None and report.goodput.unmeasured:
+        yield Paragraph(f"goodput not measured: {report.goodput.unmeasured}")
     yield Tiles(_tiles(report))
     if report.slices:
         yield Section("Over time", map(Figure, _over_time(report)))
@@ -89,7 +91,7 @@ def _verdicts(report: RunReport) -> Iterator[Block]:
 
 def _tiles(report: RunReport) -> dict[str, str]:
     offered = (
-        {"offered a second": units.number(report.intended_rate)}
+        {"offered per second": units.number(report.intended_rate)}
         if report.mode == "open"
         else {}
     )
@@ -113,11 +115,11 @@ def _stream_tiles(report: RunReport) -> dict[str, str]:
         tokens = report.streams.output_tokens_per_second
         if tokens is None:
             said = units.number(report.streams.responses_per_second)
-            tiles["responses a second"] = said
+            tiles["responses per second"] = said
         else:
-            tiles["output tokens a second"] = units.number(tokens)
+            tiles["output tokens per second"] = units.number(tokens)
     if report.goodput is not None:
-        tiles[f"a second within {report.goodput.limits}"] = units.number(
+        tiles[f"per second within {report.goodput.limits}"] = units.number(
             report.goodput.requests_per_second
         )
     return tiles
@@ -127,9 +129,7 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
     slices, marks = report.slices, _phase_marks(report)
     times = np.array([s.start_seconds for s in slices])
     width = report.duration_seconds / max(len(slices), 1)
-    typical = width * np.median([s.offered_per_second for s in slices] or [0.0])
-    # A quantile of fewer requests is the slowest of them.
-    supported = [n for n, q in (("p95", 0.95), ("p99", 0.99)) if typical * (1 - q) >= 1]
+    supported = [n for n, q in (("p95", 0.95), ("p99", 0.99)) if _supports(report, q)]
     yield Plot(
         "Latency from the intended send",
         _SECONDS,
@@ -142,14 +142,15 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
         (*marks, *_limits(report, "latency")),
     )
     offered = np.array([s.offered_per_second for s in slices])
-    answered = np.array([s.answered_per_second for s in slices])
+    # By the time of the answer: what came late would look as if the server had kept up.
+    completed = np.array([s.completed_per_second for s in slices])
     yield Plot(
-        "Requests",
+        "Requests due and answered",
         _SECONDS,
-        Axis("a second", low=0.0),
+        Axis("per second", low=0.0),
         (
-            Series("offered", times, offered, "area"),
-            Series("correct answers", times, answered, colour=2),
+            Series("due", times, offered, "area"),
+            Series("answered correctly", times, completed, colour=2),
         ),
         marks,
     )
@@ -170,9 +171,17 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
         )
 
 
+def _supports(report: RunReport, q: float) -> bool:
+    """Return False if the q-quantile of a typical slice is the slowest of its requests."""
+    rates = [s.offered_per_second for s in report.slices] or [0.0]
+    width = report.duration_seconds / len(rates)
+    return bool(width * np.median(rates) * (1.0 - q) >= 1)
+
+
 def _streamed(report: RunReport) -> Iterator[Plot]:
     slices, marks = report.slices, _phase_marks(report)
     times = np.array([s.start_seconds for s in slices])
+    tail = "p99" if _supports(report, 0.99) else "slowest"
     for title, name, measure in (
         ("Time to the first response", "first_response", "ttft"),
         ("Time for each output token after the first", "mean_gap", "itl"),
@@ -185,7 +194,7 @@ def _streamed(report: RunReport) -> Iterator[Plot]:
                 Axis("milliseconds", log=True),
                 tuple(
                     Series(shown, times, _quantiles_of(spreads, quantile))
-                    for shown, quantile in (("median", "p50"), ("p99", "p99"))
+                    for shown, quantile in (("median", "p50"), (tail, "p99"))
                 ),
                 (*marks, *_limits(report, measure)),
             )

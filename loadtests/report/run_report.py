@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SLICES: Final = 120
 _LEAST_SLICE_SECONDS: Final = 0.25
+_LEAST_SLICE_REQUESTS: Final = 10
+"""Fewer on average make a chart of single requests; short runs have `_LEAST_TREND` slices anyway."""
 _CURVE_POINTS: Final = 200
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 _LEAST_TREND: Final = 20
@@ -64,7 +66,9 @@ class Slice(Settings):
     start_seconds: float
     offered_per_second: float
     answered_per_second: float
-    """Correct answers to those requests, per second of the slice."""
+    """Correct answers to those requests, whenever they came, per second of the slice."""
+    completed_per_second: float
+    """Correct answers that came in this part, per second."""
     missed: int
     p50: float | None
     p95: float | None
@@ -253,13 +257,15 @@ def _slices(result: RunResult) -> Iterator[Slice]:
     requests, length = result.requests, result.duration_seconds
     if not len(requests) or length <= 0:
         return
-    count = int(min(max(length / _LEAST_SLICE_SECONDS, 1), SLICES))
+    filled = max(len(requests) / _LEAST_SLICE_REQUESTS, _LEAST_TREND)
+    count = int(min(max(length / _LEAST_SLICE_SECONDS, 1), filled, SLICES))
     edges = np.linspace(0.0, length, count + 1)
     late, due = requests.waits, requests.intended
     right = requests.outcome == Outcome.OK
     first, gap = requests.first - due, requests.mean_gap
+    completed = np.histogram(requests.done[right], edges)[0]
     width = length / count
-    for start, end in pairwise(edges.tolist()):
+    for place, (start, end) in enumerate(pairwise(edges.tolist())):
         chosen = (due >= start) & (due < end)
         inside = late[chosen]
         known = inside[np.isfinite(inside)]
@@ -267,6 +273,7 @@ def _slices(result: RunResult) -> Iterator[Slice]:
             start_seconds=float(start),
             offered_per_second=inside.size / width,
             answered_per_second=known.size / width,
+            completed_per_second=float(completed[place]) / width,
             missed=int(inside.size - known.size),
             p50=quantile(inside, 0.5),
             p95=quantile(inside, 0.95),

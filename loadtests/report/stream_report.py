@@ -35,9 +35,12 @@ class Goodput(Settings):
     """Requests within all of some limits at once."""
 
     limits: str
-    requests_per_second: float
-    ratio: float
+    requests_per_second: float | None
+    """Null where it was not measured."""
+    ratio: float | None
     """Share of all requests."""
+    unmeasured: str = ""
+    """The reason why it was not measured."""
 
 
 def streams_of(result: RunResult) -> Streams | None:
@@ -57,9 +60,14 @@ def streams_of(result: RunResult) -> Streams | None:
 def goodput_of(result: RunResult) -> Goodput | None:
     """Return the requests within the limits that the run was given; None without any."""
     limits = result.about.goodput
-    if not limits or not len(result.requests) or result.duration_seconds <= 0:
+    if not limits or result.duration_seconds <= 0:
         return None
-    good = parse_limits(limits).good(result.requests)
+    parsed = parse_limits(limits)
+    if unmeasured := parsed.unmeasured(result.requests):
+        return Goodput(
+            limits=limits, requests_per_second=None, ratio=None, unmeasured=unmeasured
+        )
+    good = parsed.good(result.requests)
     return Goodput(
         limits=limits,
         requests_per_second=good / result.duration_seconds,

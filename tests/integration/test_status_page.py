@@ -91,7 +91,7 @@ def test_it_says_first_what_needs_attention_and_leads_there(
             expect(models.nth(2)).to_contain_text("honest")
             expect(models.nth(2)).to_contain_text("SERVING")
             tiles = page.get_by_role("region", name="At a glance")
-            expect(tiles).to_contain_text("of 2 models serve; 1 DOWN")
+            expect(tiles).to_contain_text("of 2 models SERVING; 1 DOWN")
             liar = page.get_by_role("row").filter(has_text="liar")
             expect(liar.locator(".good")).to_have_count(0)
             link.click()
@@ -253,6 +253,8 @@ def test_a_comparison_without_an_interval_says_why(
         row = table(page, "Verdicts").get_by_role("row", name="latency_mean")
         expect(row).to_contain_text("undecided", timeout=WAIT_MS)
         expect(row).to_contain_text("of 2,000 requests to each")
+        # The effect's ends and the effective pairs.
+        expect(row.get_by_role("cell", name="unknown", exact=True)).to_have_count(3)
 
 
 def test_streamed_answers_are_told_and_whose_latency_is_not_known(

@@ -12,17 +12,28 @@ import numpy as np
 import pytest
 from load_runs import about
 
-from loadtests import result_file
+from loadtests import result_file, run_text
 from loadtests.report import run_document
 from loadtests.report.run_report import report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
+from loadtests.run_command import exit_of
+from loadtests.scenario import Scenario
 from pages import page_html, page_text
 from pages.blocks import Figure, Section
 
 TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
 
 
-def made(slo="", *, count=8000, errors=0, streamed=False, verdict=None) -> RunResult:
+def made(
+    slo="",
+    *,
+    count=8000,
+    errors=0,
+    streamed=False,
+    verdict=None,
+    responses=3,
+    goodput="",
+) -> RunResult:
     """Latencies of about 4 ms, one of a hundred above 10 ms; `errors` in a row fail."""
     rng = np.random.default_rng(1)
     requests = Requests.empty(count)
@@ -33,10 +44,10 @@ def made(slo="", *, count=8000, errors=0, streamed=False, verdict=None) -> RunRe
     requests.outcome[rng.choice(count, errors, replace=False)] = Outcome.ERROR
     if streamed:
         requests.first[:] = requests.sent + 0.001
-        requests.responses[:] = 3
+        requests.responses[:] = responses
     profile = {"kind": "poisson", "requests_per_second": 200.0}
     return RunResult.of(
-        about(profile=profile, slo=slo),
+        about(profile=profile, slo=slo, goodput=goodput),
         requests,
         duration_seconds=40.0,
         sender_cpu_seconds=1.0,
@@ -136,6 +147,56 @@ def test_a_run_without_an_objective_or_without_requests_has_no_verdict_on_one() 
     assert run_document.objective_verdict(report_of(made())) is None
     [term] = report_of(made("p99<20ms", count=0)).objectives
     assert term.passed is None
+
+
+SCENARIO = {
+    "models": [{"model": "llm"}],
+    "profile": {
+        "kind": "poisson",
+        "requests_per_second": 200.0,
+        "duration_seconds": 40.0,
+    },
+}
+SINGLE = "every answer had a single response or token"
+
+
+def test_gaps_of_answers_of_a_single_response_are_not_measured_and_not_met(
+    tmp_path,
+) -> None:
+    slo = "p99<20ms,itl_p95<9ms"
+    result = made(slo, streamed=True, responses=1, goodput="itl<9ms")
+    report = report_of(result)
+    latency, gap = report.objectives
+    assert latency.passed
+    assert (gap.passed, gap.seconds, gap.unmeasured) == (None, None, SINGLE)
+    assert run_document.objective_verdict(report) == (
+        "doubt",
+        f"OBJECTIVE NOT MEASURED: itl_p95<9ms: {SINGLE}",
+    )
+    told = page_text.render(run_document.document(report))
+    [row] = [line for line in told.splitlines() if line.strip().startswith("itl_p95")]
+    assert "not measured" in row
+    assert "0 µs" not in row
+    assert f"goodput not measured: itl<9ms: {SINGLE}" in told
+    assert report.goodput.ratio is None
+    assert report.goodput.unmeasured == f"itl<9ms: {SINGLE}"
+    scenario = Scenario(slo=slo, goodput="itl<9ms", **SCENARIO)
+    assert exit_of(scenario, result) == 3
+    line = run_text.text(scenario, result)
+    assert f"itl_p95<9ms    NOT MEASURED: {SINGLE}" in line
+    assert f"goodput        NOT MEASURED: itl<9ms: {SINGLE}" in line
+    missed = Scenario(slo="p50<1ms,itl_p95<9ms", **SCENARIO)
+    assert exit_of(missed, result) == 1
+
+
+def test_a_quantile_among_answers_without_a_gap_is_no_time() -> None:
+    result = made("itl_p50<9ms", streamed=True)
+    result.requests.responses[: len(result.requests) * 3 // 4] = 1
+    [term] = report_of(result).objectives
+    assert (term.passed, term.seconds) == (True, None)
+    told = page_text.render(run_document.document(report_of(result)))
+    assert "no gap" in told
+    assert " 0 µs" not in told
 
 
 def test_the_objective_is_kept_in_the_result_and_old_files_have_none(tmp_path) -> None:

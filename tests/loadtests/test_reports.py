@@ -21,7 +21,7 @@ from loadtests.report.comparison_report import compared, sentence
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text
-from pages.blocks import Document, Figure, Table
+from pages.blocks import Document, Figure, Section, Table
 from pages.plots import Axis, Mark, Plot, Series
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +59,49 @@ def made(
         verdict=verdict,
         errors={"<script>alert(1)</script>": 3} if missed else {},
     )
+
+
+def test_a_slice_of_a_chart_has_several_requests() -> None:
+    for seconds, slices in ((40.0, 120), (4.0, 16)):
+        assert len(report_of(made(seconds=seconds)).slices) == slices
+    dense = made()
+    rare = dense.requests.where(slice(0, None, 20))
+    thinned = RunResult.of(
+        dense.about, rare, duration_seconds=SECONDS, sender_cpu_seconds=1.0
+    )
+    assert len(report_of(thinned).slices) == 40
+
+
+def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:
+    """300 requests per second are due for 10 s; 100 per second are answered."""
+    requests = Requests.empty(3000)
+    requests.intended[:] = np.arange(3000) / 300
+    requests.sent[:] = requests.intended
+    requests.done[:] = np.arange(1, 3001) / 100
+    requests.outcome[:] = Outcome.OK
+    result = RunResult.of(
+        about(profile={"kind": "constant", "requests_per_second": 300.0}),
+        requests,
+        duration_seconds=30.0,
+        sender_cpu_seconds=1.0,
+    )
+    assert result.intended_rate == pytest.approx(300)
+    assert result.throughput == pytest.approx(100)
+    report = report_of(result)
+    [chart] = [
+        figure.plot
+        for section in run_document.document(report).blocks
+        if isinstance(section, Section)
+        for figure in section.blocks
+        if isinstance(figure, Figure)
+        and figure.plot.title == "Requests due and answered"
+    ]
+    due, answered = chart.series
+    assert (due.name, answered.name) == ("due", "answered correctly")
+    early = due.x < 9.5
+    assert due.y[early] == pytest.approx(300, rel=0.02)
+    assert due.y[due.x >= 10] == pytest.approx(0)
+    assert answered.y == pytest.approx(100, rel=0.05)
 
 
 class Tags(HTMLParser):

@@ -140,3 +140,59 @@ def test_what_is_no_limit_says_what_would_be(text, said) -> None:
     with pytest.raises(PlanError, match=said) as caught:
         parse_limits(text)
     assert "--goodput" in str(caught.value)
+
+
+SINGLE = (0.1, 0.1, 1, 1, np.nan)
+NOT_STREAMED = (np.nan, 0.1, 0, 0, np.nan)
+STREAMED = (0.1, 0.2, 3, 3, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reasons"),
+    [
+        ([SINGLE, SINGLE], ["", *["every answer had a single response or token"] * 2]),
+        ([NOT_STREAMED] * 2, ["no answer was streamed"] * 3),
+        ([SINGLE, STREAMED], [""] * 3),
+        ([], ["no request was sent"] * 3),
+    ],
+    ids=["single", "not streamed", "streamed", "none"],
+)
+def test_what_no_answer_shows_is_not_measured_and_neither_met_nor_missed(
+    rows, reasons
+) -> None:
+    slo = parse("ttft_p99<500ms,itl_p95<50ms,stall_p50<0.2s")
+    results = slo.results(streamed(*rows))
+    assert [found.unmeasured for found in results] == reasons
+    assert [found.passed for found in results] == [
+        None if reason else True for reason in reasons
+    ]
+    assert [found.missed_ratio for found in results] == [
+        None if reason else 0.0 for reason in reasons
+    ]
+    assert all(
+        text in slo.unmeasured(streamed(*rows))
+        for text, reason in zip(
+            ("ttft_p99", "itl_p95", "stall_p50"), reasons, strict=True
+        )
+        if reason
+    )
+
+
+def test_without_a_request_no_term_is_met() -> None:
+    for text in ("p99<20ms", "errors<1%"):
+        [found] = parse(text).results(made())
+        assert found.passed is None
+        assert found.unmeasured == "no request was sent"
+
+
+def test_failures_miss_a_term_that_no_answer_measured() -> None:
+    requests = streamed(SINGLE, SINGLE, SINGLE)
+    requests.outcome[0] = Outcome.TIMEOUT
+    missed, unmeasured = parse("itl_p95<50ms,itl_p50<50ms").results(requests)
+    assert missed.passed is False
+    assert missed.missed_ratio == pytest.approx(1 / 3)
+    assert unmeasured.passed is None
+    requests.outcome[:] = Outcome.ERROR
+    assert [
+        found.passed for found in parse("itl_p95<50ms,p99<1s").results(requests)
+    ] == [False, False]

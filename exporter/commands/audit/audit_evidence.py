@@ -171,11 +171,18 @@ class Evidence:
 
     @property
     def missing(self) -> dict[Part, str]:
-        """Triton's extensions that another server lacks, with its answers."""
+        """Triton's extensions that another server lacks, with its answers.
+
+        Its metrics page is one: no other server has Triton's series.
+        """
         if self.info.is_triton:
             return {}
-        absent = ("UNIMPLEMENTED", NO_SERIES)
-        return {p: t for p, t in self.problems.items() if t.startswith(absent)}
+        return {
+            part: answer
+            for part, answer in self.problems.items()
+            if answer.startswith("UNIMPLEMENTED")
+            or (part == "metrics" and answer != NOT_CONFIGURED)
+        }
 
     def failing(self, part: Part) -> str:
         """Reason why a part that this server should have cannot be read; "" if it can."""

@@ -100,15 +100,16 @@ def report_of(
 
 def conclude(evidence: Evidence) -> tuple[Finding, ...]:
     """Return all findings, most severe first. A server that is down has only that one."""
+    is_triton = evidence.info.is_triton
     if evidence.no_answer:
-        return tuple(UNREACHABLE.findings([evidence]))
+        return tuple(UNREACHABLE.findings([evidence], is_triton=is_triton))
     found: list[Finding] = []
     for check in SERVER_CHECKS:
-        found += check.findings([evidence])
+        found += check.findings([evidence], is_triton=is_triton)
     for listed_check in LISTED_CHECKS:
-        found += listed_check.findings(evidence.listed)
+        found += listed_check.findings(evidence.listed, is_triton=is_triton)
     for model_check in MODEL_CHECKS:
-        found += model_check.findings(evidence.models)
+        found += model_check.findings(evidence.models, is_triton=is_triton)
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 

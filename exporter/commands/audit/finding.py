@@ -77,10 +77,22 @@ class Check(Generic[Subject]):
     """One sentence; `{key}` is the model version, `{it.…}` an attribute of the subject."""
     evidence: Callable[[Subject], Iterable[Measure]] = lambda _: ()
     advice: str = ""
+    advice_elsewhere: str | None = None
+    """Advice for a server that is not Triton; None where it is the same."""
+    triton_only: bool = False
+    """True where it is about a part of Triton that no other server has."""
     reference: str = ""
+    """Left out for a server that is not Triton: all are about Triton."""
 
-    def findings(self, subjects: Iterable[Subject]) -> Iterator[Finding]:
+    def findings(
+        self, subjects: Iterable[Subject], *, is_triton: bool
+    ) -> Iterator[Finding]:
         """A finding for each subject of which the condition holds."""
+        if self.triton_only and not is_triton:
+            return
+        advice = self.advice
+        if not is_triton and self.advice_elsewhere is not None:
+            advice = self.advice_elsewhere
         for it in subjects:
             if self.holds(it):
                 severity = self.severity
@@ -88,9 +100,9 @@ class Check(Generic[Subject]):
                     self.id,
                     severity(it) if callable(severity) else severity,
                     cut(self.title.format(it=it, key=shown_key(it.key))),
-                    self.advice,
+                    advice,
                     tuple(self.evidence(it)),
-                    self.reference,
+                    self.reference if is_triton else "",
                     *it.key,
                 )
 

@@ -69,6 +69,8 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         "load it at once, without waiting for UNLOADING to end (Triton 2.51): "
         "a load alone answers 200 but repairs nothing. If that fails, restart "
         "Triton.",
+        advice_elsewhere="The backend process of the model has died. Unload the model and "
+        "load it. If that fails, restart the server.",
         reference="server#8604",
     ),
     Check(
@@ -80,6 +82,9 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         advice="Take it out of traffic and read the server's log for the error. Unload "
         "and load it if the backend died; check its dependencies if outputs are empty or "
         "NaN (server#7053).",
+        advice_elsewhere="Take it out of traffic and read the server's log for the error. "
+        "Unload and load it if its process died; check its dependencies if outputs are empty "
+        "or NaN.",
         reference="server#7164",
     ),
     Check(
@@ -134,6 +139,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         ],
         advice="Read the server's log for the error. There may be more: an error that a "
         "Python model raises itself is counted as success (Triton 2.51).",
+        advice_elsewhere="Read the server's log for the error.",
     ),
     Check(
         id="copies-dominate",
@@ -249,6 +255,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
     ),
     Check(
         id="decoupled-counters",
+        triton_only=True,
         severity="info",
         holds=lambda it: it.spec.decoupled and it.counted,
         title="{key} is decoupled: Triton's counts and times of it mean little",
@@ -263,6 +270,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
     ),
     Check(
         id="counters-frozen-at-zero",
+        triton_only=True,
         severity="warning",
         holds=lambda it: it.page_requests == 0 and it.first.success.count > 0,
         title="{key}: the metrics page shows 0 requests of {it.first.success.count}",
@@ -276,6 +284,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
     ),
     Check(
         id="trace-buffer-unbounded",
+        triton_only=True,
         severity="critical",
         holds=lambda it: it.traced_in_memory,
         title="Traces of {key} are kept in memory until the server ends",
@@ -285,6 +294,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
     ),
     Check(
         id="trace-tensors-on",
+        triton_only=True,
         severity="warning",
         holds=lambda it: "TENSORS" in it.trace_setting("trace_level"),
         title="Whole tensors of {key} are written into traces",

@@ -64,6 +64,8 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         "the server's log. With strict readiness one model is enough to make "
         "the server not ready; --strict-readiness=false makes readiness "
         "independent of the models.",
+        advice_elsewhere="Repair or remove models that failed to load. Unload and load models "
+        "that are loaded but not ready. If there are neither, read the server's log.",
     ),
     Check(
         id="http-silent",
@@ -71,7 +73,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         holds=lambda it: it.failing("http") != "",
         title="The HTTP service does not answer while gRPC does",
         evidence=_problem("http", "GET /v2/health/ready"),
-        advice="Start Triton with HTTP, correct `target.http`, or set it to null if HTTP "
+        advice="Start the server with HTTP, correct `target.http`, or set it to null if HTTP "
         "is off on purpose.",
     ),
     Check(
@@ -84,6 +86,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         ],
         advice="--strict-readiness seems to be off: check each model's readiness, or a "
         "probe, and not the server's.",
+        advice_elsewhere="Check each model's readiness, or a probe, and not the server's.",
         reference="server#7588",
     ),
     # What could not be checked.
@@ -91,8 +94,8 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         id="not-asked",
         severity="unknown",
         holds=lambda it: it.unread + it.not_asked > 0 or it.asked < len(it.models),
-        title="Not every ready model was probed: for the others only Triton's own "
-        "readiness is known",
+        title="Not every ready model was probed: for the others only the server's "
+        "word is known",
         evidence=lambda it: [
             measure("ready, asked", it.asked, f"of {len(it.models)}", "models"),
             measure("not read", it.unread, "models", "RepositoryIndex"),
@@ -134,6 +137,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
     # The metrics page.
     Check(
         id="metrics-off",
+        triton_only=True,
         severity=lambda it: "warning" if it.failing("metrics") else "info",
         holds=lambda it: "metrics" in it.problems.keys() - it.missing.keys(),
         title="Triton's metrics page was not read",
@@ -143,6 +147,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
     ),
     Check(
         id="summaries-on",
+        triton_only=True,
         severity="warning",
         holds=lambda it: len(it.last_page.values(SUMMARIES)) > 0,
         title="Latency summaries are on: they cost throughput and cannot be added up",
@@ -169,16 +174,19 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         severity=lambda it: (
             "unknown" if it.last_page.values(GPU_POWER.name) else "info"
         ),
-        holds=lambda it: not it.watts > 0 and "metrics" not in it.missing,
-        title="Energy is unknown: no energy counter on Triton's metrics page rises",
+        holds=lambda it: not it.watts > 0,
+        title="Energy is unknown: no energy counter on the server's metrics page rises",
         evidence=lambda _: [measure(GPU_ENERGY.name, None, "J", "metrics page")],
         advice="A sidecar (`tritonwatch serve`) on the server's machine reads NVML and "
         "RAPL. With a GPU, restart Triton: after failed readings it stops updating the "
         "counter.",
+        advice_elsewhere="A sidecar (`tritonwatch serve`) on the server's machine reads NVML "
+        "and RAPL.",
     ),
     # Traces.
     Check(
         id="tracing-unknown",
+        triton_only=True,
         severity="unknown",
         holds=lambda it: it.traces_unread > 0,
         title="The trace settings of {it.traces_unread} models could not be read",
@@ -190,6 +198,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
     ),
     Check(
         id="tracing-off",
+        triton_only=True,
         severity="info",
         holds=lambda it: (
             len(it.trace_settings) > 0 and not it.traced and it.traces_unread == 0
@@ -207,7 +216,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         title="The server is {it.info.name}, not Triton: some of Triton's extensions "
         "are missing",
         evidence=lambda it: [
-            measure(part, answer, "", "metrics page" if part == "metrics" else "gRPC")
+            measure(part, answer, "", "GET /metrics" if part == "metrics" else "gRPC")
             for part, answer in it.missing.items()
         ],
         advice="Nothing: docs/other-servers.md lists what cannot be known without them.",

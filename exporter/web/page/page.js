@@ -10,9 +10,11 @@ const rateChart = new Chart("rate", (v) => quantity(v, "/s"));
 const latencyChart = new Chart("latency", seconds);
 const scoreChart = new Chart("scores", quantity, (low, high) => [(low ?? 0) - 0.02, (high ?? 1) + 0.02]);
 const ONE = new URLSearchParams(location.search).get("model");
-// The documents of the last seconds, oldest first: counters move only when the server is read.
-const RATE_SECONDS = 15;
+const PAST_SECONDS = 15;
+// The documents of the last seconds, oldest first.
 let past = [];
+// One document of each read of the server's counters, the first at least PAST_SECONDS before the last.
+let reads = [];
 let last = null;
 
 function key(entry) { return `${entry.model} ${entry.version}`; }
@@ -41,10 +43,19 @@ function byWrong(found, name) {
   return (a, b) => wrong.has(b) - wrong.has(a);
 }
 
+function noteRead(found) {
+  const at = found.collectors.find((c) => c.collector === "statistics")?.last_success_timestamp_seconds;
+  if (at == null || at === reads.at(-1)?.at) return;
+  reads.push({ found, at });
+  while (reads.length > 2 && reads[1].at <= at - PAST_SECONDS) reads.shift();
+}
+
+// Counters move when the sidecar reads them, not when this page asks: rates are over the time between two reads.
 function throughput(found, time) {
-  if (!past.length) return null;
-  const elapsed = time - past[0].time;
-  const risen = rise(found, past[0].found, "triton_requests_total").filter((e) => e.rise !== null);
+  noteRead(found);
+  const elapsed = reads.length > 1 ? reads.at(-1).at - reads[0].at : 0;
+  if (elapsed <= 0) return null;
+  const risen = rise(found, reads[0].found, "triton_requests_total").filter((e) => e.rise !== null);
   const by = {};
   for (const e of risen) by[e.model] = (by[e.model] || 0) + e.rise / elapsed;
   rates.add(time, by);
@@ -215,7 +226,7 @@ function servingTile(found, tile) {
   const unproven = found.models.length - judged.length;
   const notes = [...unwell, ...(unproven ? [`${unproven} unproven`] : [])];
   const state = well < judged.length ? "bad" : judged.length && !unproven ? "good" : "";
-  return tile([`of ${judged.length} models serve`, ...notes].join("; "), judged.length ? well : UNKNOWN, state);
+  return tile([`of ${judged.length} models SERVING`, ...notes].join("; "), judged.length ? well : UNKNOWN, state);
 }
 
 function tiles(found, traffic) {
@@ -303,7 +314,7 @@ function draw(found) {
   ]));
   noteMarks(found, time);
   last = found;
-  past = [...past.filter((one) => one.time > time - RATE_SECONDS), { found, time }];
+  past = [...past.filter((one) => one.time > time - PAST_SECONDS), { found, time }];
 }
 
 // A change of state since the last document is a mark, too.

@@ -36,7 +36,7 @@ function streamed(found) {
       ["model", (m) => m.model], ["version", (m) => m.version],
       ["first response, p50", cell("first_response", "0.5"), "number"], ["p99", cell("first_response", "0.99"), "number"],
       ["gap, p50", cell("response_gap", "0.5"), "number"], ["p99", cell("response_gap", "0.99"), "number"],
-      ["responses a request", responses, "number"],
+      ["responses per request", responses, "number"],
       ["waiting", (m) => waiting(m) == null ? UNKNOWN : quantity(waiting(m)), "number"],
       ["KV cache", (m) => cache(m) == null ? UNKNOWN : percent(cache(m)), "number"],
       ["J per 1,000 tokens", (m) => joules(m) == null ? UNKNOWN : quantity(1000 * joules(m)), "number"],
@@ -119,7 +119,7 @@ function energy(found) {
   return section("Energy and cost", `Now: ${watts.join(", ") || UNKNOWN}. The source shows how reliable the values are.`,
     table("Energy by model", each, [
       ["model", (e) => e.model], ["version", (e) => e.version],
-      ["of the", (e) => e.boundary], ["source", (e) => e.source],
+      ["boundary", (e) => e.boundary], ["source", (e) => e.source],
       ["joules per inference", (e) => quantity(of("triton_inference_energy_joules", e, "active")?.value), "number"],
       ["relative error", (e) => atMostAll(of("triton_model_energy_share_error_ratio", e)?.value), "number"],
       ["with its idle share", (e) => quantity(e.value), "number"],
@@ -224,6 +224,8 @@ function comparisons(found) {
   const all = found.comparisons || [];
   if (!all.length) return null;
   const state = { better: "good", worse: "bad", equivalent: "good", undecided: "quiet" };
+  // Without an interval the ends are those of all possible values.
+  const bound = (v, value) => (v.withheld ? UNKNOWN : quantity(value));
   const rows = all.flatMap((c) => c.metrics.map((m) => ({ ...m, comparison: c.comparison })));
   const waits = all.filter((c) => c.next_pair).map((c) => ({ comparison: c.comparison, ...c.next_pair }));
   const problems = all.filter((c) => c.problem || c.failure);
@@ -233,10 +235,10 @@ function comparisons(found) {
       ["comparison", (v) => v.comparison], ["metric", (v) => v.metric],
       ["verdict", (v) => make("span", { class: state[v.verdict] || "" }, v.verdict)],
       ["effect", (v) => quantity(v.estimate), "number"],
-      ["from", (v) => quantity(v.low), "number"],
-      ["to", (v) => quantity(v.high), "number"],
+      ["from", (v) => bound(v, v.low), "number"],
+      ["to", (v) => bound(v, v.high), "number"],
       ["pairs", (v) => v.pairs, "number"],
-      ["worth", (v) => quantity(v.effective_pairs), "number"],
+      ["effective pairs", (v) => bound(v, v.effective_pairs), "number"],
       ["why no interval yet", (v) => v.withheld || "", "detail"],
     ]),
     ...(waits.length ? [captioned("Next pair", waits, [

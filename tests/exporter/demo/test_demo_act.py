@@ -28,7 +28,7 @@ NOTHING_WRONG = {"models": [], "findings": []}
     ],
 )
 def test_answers_are_correct_once_a_score_is_there_and_no_check_fails(page, wanted):
-    assert Reader().read(page.encode(), NOTHING_WRONG, 0.0).golden_correct is wanted
+    assert Reader().read(page.encode(), NOTHING_WRONG).golden_correct is wanted
 
 
 @pytest.mark.parametrize(

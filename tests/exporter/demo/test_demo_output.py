@@ -54,11 +54,26 @@ def status(state="SERVING", findings=()):
     }
 
 
+def read_at(second: float) -> str:
+    metric = "tritonwatch_collector_last_success_timestamp_seconds"
+    return f'{metric}{{collector="statistics"}} {second}\n'
+
+
 def read(*pages: str, said=None):
     reader = Reader()
     for second, page in enumerate(pages):
-        reading = reader.read(page.encode(), said or status(), float(second))
+        reading = reader.read((read_at(second) + page).encode(), said or status())
     return reading
+
+
+def test_a_steady_rate_is_steady_however_the_pages_fall_between_the_reads():
+    reader, rates = Reader(), []
+    for second in range(1, 31):
+        at = second // 4 * 4
+        total = f'triton_requests_total{{{OF_IT},outcome="success"}} {100 * at}\n'
+        reading = reader.read((SERVES + total + read_at(at)).encode(), status())
+        rates.append(reading.models[0].rate)
+    assert rates == ["?"] * 3 + ["100"] * 27
 
 
 def test_energy_efficiency_and_cost_are_shown_with_where_they_come_from():

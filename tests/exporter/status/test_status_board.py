@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from exporter import catalogue
 from exporter.access.inventory import Inventory
 from exporter.samples import Sample
@@ -53,12 +55,16 @@ def requests(total, key=KEY):
     return Sample(catalogue.REQUESTS, total, (*key, "success"))
 
 
+def read_at(seconds):
+    return Sample(catalogue.COLLECTOR_TIMESTAMP, seconds, ("statistics",))
+
+
 def test_rates_come_from_totals_and_a_gap_is_no_number():
-    history = RecordedHistory()
-    history.record([requests(5)], 0.0)
-    history.record([requests(25), requests(3, ("late", "1"))], 10.0)
-    history.record([requests(26), requests(9, ("late", "1"))], 20.0)
-    history.record([requests(9, ("late", "1"))], 30.0)
+    history, late = RecordedHistory(), ("late", "1")
+    history.record([requests(5), read_at(0)], 0.0)
+    history.record([requests(25), requests(3, late), read_at(10)], 10.0)
+    history.record([requests(26), requests(9, late), read_at(20)], 20.0)
+    history.record([requests(9, late), read_at(30)], 30.0)
     assert history.rates() == {
         "times": [0, 10, 20, 30],
         "lines": {"m": [None, 2, 0.1, None], "late": [None, None, 0.6, 0]},
@@ -66,12 +72,35 @@ def test_rates_come_from_totals_and_a_gap_is_no_number():
     }
 
 
+@pytest.mark.parametrize("interval", [3, 5, 7, 10, 16, 30])
+def test_a_steady_rate_is_the_same_however_often_the_server_is_read(interval):
+    history, other = RecordedHistory(), Sample(catalogue.COLLECTOR_TIMESTAMP, 7, ("x",))
+    for now in range(1, 302, 10):
+        at = now // interval * interval
+        history.record([other, requests(100 * at), read_at(at)], float(now))
+    values = history.rates()["lines"]["m"]
+    known = [value for value in values if value is not None]
+    assert set(known) == {100}
+    # Unknown only until the second read.
+    assert values.index(100) == len(values) - len(known) <= -(-interval // 10)
+
+
+def test_totals_that_are_no_longer_exposed_are_no_rate():
+    history = RecordedHistory()
+    for now in (0, 10):
+        history.record([requests(now), read_at(now)], float(now))
+    history.record([read_at(10)], 20.0)
+    history.record([requests(30), read_at(30)], 30.0)
+    history.record([requests(70), read_at(40)], 40.0)
+    assert history.rates()["lines"]["m"] == [None, 1, None, None, 4]
+
+
 def test_versions_of_a_model_are_added():
     history = RecordedHistory()
     second = ("m", "2")
-    history.record([requests(0)], 0.0)
-    history.record([requests(10), requests(0, second)], 10.0)
-    history.record([requests(20), requests(30, second)], 20.0)
+    history.record([requests(0), read_at(0)], 0.0)
+    history.record([requests(10), requests(0, second), read_at(10)], 10.0)
+    history.record([requests(20), requests(30, second), read_at(20)], 20.0)
     assert history.rates()["lines"] == {"m": [None, 1, 4]}
 
 
@@ -142,17 +171,15 @@ def test_runs_are_marked_when_they_begin_and_end():
 def test_six_hours_and_a_hundred_models_are_kept():
     history = RecordedHistory()
     for step in range(2_200):
-        history.record(
-            [requests(10 * step, (f"m{n}", "1")) for n in range(2)], 10.0 * step
-        )
+        totals = [requests(10 * step, (f"m{n}", "1")) for n in range(2)]
+        history.record([read_at(10 * step), *totals], 10.0 * step)
     recorded = history.rates()
     assert len(recorded["times"]) == len(recorded["lines"]["m0"]) == 2_160
     assert recorded["times"][-1] == 21_990
     history = RecordedHistory()
     for step in range(2):
-        history.record(
-            [requests(n * step, (f"m{n:03}", "1")) for n in range(150)], 10.0 * step
-        )
+        totals = [requests(n * step, (f"m{n:03}", "1")) for n in range(150)]
+        history.record([read_at(10 * step), *totals], 10.0 * step)
     shown = history.rates()["lines"]
     assert len(shown) == 20  # the busiest of those that are kept
     assert max(shown) == "m099"
@@ -160,8 +187,9 @@ def test_six_hours_and_a_hundred_models_are_kept():
 
 def test_a_model_that_is_gone_is_forgotten_when_its_last_point_is():
     history = RecordedHistory()
-    history.record([requests(0)], 0.0)
-    history.record([requests(10)], 10.0)
+    history.record([requests(0), read_at(0)], 0.0)
+    history.record([requests(10), read_at(10)], 10.0)
+    assert history.rates()["lines"] == {"m": [None, 1]}
     for step in range(2, 2_162):
         history.record([], 10.0 * step)
     assert history.rates()["lines"] == {}

@@ -176,7 +176,10 @@ async def test_a_flood_of_the_pages_documents_is_rendered_now_and_then():
                 Sample(catalogue.REQUESTS, step * (n + 0.3), (f"m{n}", "1", "success"))
                 for n in range(20)
             ]
-            history.record(samples, 10.0 * step)
+            read_at = Sample(
+                catalogue.COLLECTOR_TIMESTAMP, 10.0 * step, ("statistics",)
+            )
+            history.record([read_at, *samples], 10.0 * step)
         began = time.process_time()
         assert (await served.ask("/api/v1/history")).status == 200
         alone_seconds = time.process_time() - began

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from audit_scenes import (
     MS,
@@ -21,13 +24,13 @@ from audit_scenes import (
 
 from exporter.access.probe_base import Verdict
 from exporter.commands.audit.audit_command import rendered
-from exporter.commands.audit.audit_evidence import Evidence
+from exporter.commands.audit.audit_evidence import Evidence, Page
 from exporter.commands.audit.audit_report import Report, conclude, report_of
 from exporter.commands.audit.finding import FAILING, SEVERITIES
 from exporter.commands.audit.model_checks import LISTED_CHECKS, MODEL_CHECKS
 from exporter.commands.audit.server_checks import SERVER_CHECKS, UNREACHABLE
 from exporter.config.configuration import TargetSettings
-from exporter.triton.protocol_types import IndexEntry
+from exporter.triton.protocol_types import IndexEntry, ServerInfo
 
 CHECKS = (UNREACHABLE, *SERVER_CHECKS, *LISTED_CHECKS, *MODEL_CHECKS)
 BAD = Verdict("model_error", detail="INTERNAL: it broke")
@@ -126,6 +129,38 @@ def test_every_finding_can_be_told_in_every_format(finding_id):
     assert max(map(len, lines)) <= 100
     assert f"[{finding_id}]" in " ".join(lines)
     assert f">{finding_id}<" in rendered(report, "html")
+
+
+OF_TRITON = re.compile("Triton|server#|nvidia|--(?!duration)")
+
+
+@pytest.mark.parametrize("finding_id", SCENARIOS)
+def test_nothing_that_only_triton_has_is_advised_for_another_server(finding_id):
+    _, evidence = SCENARIOS[finding_id]
+    no_page = {"metrics": "the answer has none of Triton's series"}
+    other = replace(
+        evidence,
+        inventory=replace(evidence.inventory, info=ServerInfo("mlserver", "1.7.1")),
+        problems=dict(evidence.problems) | no_page,
+        first_page=Page(),
+        last_page=Page(),
+    )
+    for found in conclude(other):
+        if found.id != "not-triton":
+            said = f"{found.title} {found.advice} {found.reference}"
+            assert not OF_TRITON.search(said), found
+
+
+def test_another_server_without_tritons_metrics_page_has_one_finding_about_it():
+    found = conclude(other_server(metrics="the answer has none of Triton's series"))
+    by_id = {f.id: f for f in found}
+    assert "metrics-off" not in by_id
+    assert {m.name for m in by_id["not-triton"].evidence} == {
+        "statistics",
+        "traces",
+        "metrics",
+    }
+    assert {f.severity for f in found} <= {"info", "unknown", "ok"}
 
 
 def test_every_check_has_its_scenario_and_an_id_of_its_own():

@@ -74,7 +74,7 @@ def test_what_another_server_does_not_have_is_no_fault():
     assert not found & {"statistics-unreadable", "tracing-unknown"}
     assert not {one for one in found if one.startswith("version-")}
     found = ids(replace(other_server(metrics=NO_SERIES), last_page=page(9.0)))
-    assert not found & {"metrics-off", "energy-unknown"}
+    assert not found & {"metrics-off"}
     assert "metrics-off" in ids(having(problems={"metrics": NO_SERIES}))
     away = other_server(statistics="UNAVAILABLE: refused")
     assert "statistics-unreadable" in ids(away)

@@ -1,0 +1,171 @@
+"""Numbers of the status page that only a browser computes, and its doubts about numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from fake_triton import FakeModel, FakeTriton
+from playwright.sync_api import expect
+from status_pages import WAIT_MS, table
+from waiting import wait_until
+
+from exporter.numerics.confidence_calibration import (
+    LEAST_OUTPUTS,
+    LEAST_SAMPLES,
+    Condition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from playwright.sync_api import Page, Route
+
+pytestmark = pytest.mark.triton
+
+
+def test_rates_neither_rise_nor_fall_with_the_moments_of_reading(
+    settings, start_sidecar, opened
+) -> None:
+    per_second, seen = 100, []
+    with FakeTriton([FakeModel("m")]) as fake, steady(fake, "m", per_second):
+        every_five = {"kind": "statistics", "interval_seconds": 5}
+        server = {"kind": "server", "interval_seconds": 0.5}
+        config = settings(fake, collectors=[server, every_five])
+        page = opened(start_sidecar(config).port)
+
+        def known() -> bool:
+            seen[:] = page.evaluate(
+                "(rates.lines.get('m') ?? []).filter((value) => value !== null)"
+            )
+            return len(seen) >= 6
+
+        wait_until(known, "rates of three reads")
+    assert seen == pytest.approx([per_second] * len(seen), rel=0.3)
+
+
+ESTIMATED = (
+    "Accuracy estimated without labels (not measured; does not detect concept drift)"
+)
+CONDITIONS = get_args(Condition)
+OF_IT = {"model": "m", "version": "1"}
+DOUBTS = {
+    "calibrated": f"fewer than {LEAST_SAMPLES} golden samples",
+    "enough_outputs": f"fewer than {LEAST_OUTPUTS} answers",
+    "within_calibration": "confidences below all golden ones",
+    "drift_watched": "drift of its inputs is not watched",
+    "drift_guaranteed": "its drift reference guarantees nothing",
+    "no_drift": "its inputs drifted",
+    "golden_agrees": "golden data contradict it",
+}
+
+
+@pytest.fixture
+def shown(settings, start_sidecar, opened):
+    """Open the page of a sidecar whose document has other series as well."""
+
+    def show(series: dict[str, list[dict[str, Any]]]) -> Page:
+        def answer(route: Route) -> None:
+            document = route.fetch().json()
+            document["series"] |= series
+            route.fulfill(json=document)
+
+        page = opened(sidecar.port)
+        page.route("**/api/v1/status", answer)
+        return page
+
+    with FakeTriton([FakeModel("m")]) as fake:
+        sidecar = start_sidecar(settings(fake))
+        yield show
+
+
+def estimated(*failing: str) -> dict[str, list[dict[str, Any]]]:
+    """Series of an accuracy estimated without labels, of which these conditions fail."""
+    return {
+        "triton_estimated_accuracy_ratio": [{**OF_IT, "value": 0.93}],
+        "triton_estimated_accuracy_valid": [
+            {**OF_IT, "condition": name, "value": name not in failing}
+            for name in CONDITIONS
+        ],
+    }
+
+
+def test_every_condition_of_an_estimate_has_its_doubt() -> None:
+    assert DOUBTS.keys() == set(CONDITIONS)
+
+
+@pytest.mark.parametrize("condition", DOUBTS)
+def test_a_condition_that_fails_is_a_doubt_in_words(shown, condition) -> None:
+    page = shown(estimated(condition))
+    row = table(page, ESTIMATED).get_by_role("row", name="0.93")
+    doubt = row.locator(".bad")
+    expect(doubt).to_have_text(
+        f"do not rely on it: {DOUBTS[condition]}", timeout=WAIT_MS
+    )
+
+
+def test_several_doubts_are_listed_and_none_is_no_proof(shown) -> None:
+    page = shown(estimated("no_drift", "calibrated"))
+    rows = table(page, ESTIMATED)
+    both = [DOUBTS[name] for name in CONDITIONS if name in {"no_drift", "calibrated"}]
+    expect(rows.locator(".bad")).to_have_text(
+        f"do not rely on it: {', '.join(both)}", timeout=WAIT_MS
+    )
+    page = shown(estimated())
+    rows = table(page, ESTIMATED)
+    expect(rows).to_contain_text("none found; only labels can show it", timeout=WAIT_MS)
+    expect(rows.locator(".bad")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("left", "text", "tile", "looks"),
+    [
+        (-11.2, "0 %, spent 12.2 times", "spent 12.2 times", "bad"),
+        (0.0, "0 %", "", "bad"),
+        (0.2, "20 %", "", "warn"),
+        (0.5, "50 %", "", "good"),
+    ],
+)
+def test_an_overspent_budget_is_zero_and_how_often_it_was_spent(
+    shown, left, text, tile, looks
+) -> None:
+    page = shown(
+        {
+            "triton_slo_objective_ratio": [{"slo": "answers", "value": 0.99}],
+            "triton_slo_error_budget_remaining_ratio": [
+                {"slo": "answers", "value": left}
+            ],
+        }
+    )
+    cell = table(page, "Objectives").locator(f"span.{looks}")
+    expect(cell).to_have_text(text, timeout=WAIT_MS)
+    [of_budget] = page.locator("#tiles .tile").filter(has_text="error budget").all()
+    expect(of_budget.locator(f"b.{looks}")).to_have_text(text.split(",")[0])
+    expect(of_budget).to_contain_text(tile)
+    if not tile:
+        expect(of_budget).not_to_contain_text("spent")
+
+
+@contextlib.contextmanager
+def steady(fake: FakeTriton, model: str, per_second: float) -> Generator[None]:
+    """Let a model serve so many requests a second, however late this thread is."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        begun, served = time.monotonic(), 0
+        while not ended.wait(0.02):
+            due = int(per_second * (time.monotonic() - begun))
+            if due > served:
+                fake.served(model, due - served)
+            served = due
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
