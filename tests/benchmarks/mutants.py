@@ -85,6 +85,7 @@ AREAS: Final = {
          "exporter/network/admission.py",
          "exporter/taps/mirroring/mirror_sampling.py"),
         ("tests/exporter/web/test_basic_auth.py", "tests/exporter/web/test_web_config.py",
+         "tests/exporter/web/test_unread_scrapes.py",
          "tests/exporter/network/test_admission.py", "tests/exporter/network/test_connections.py",
          "tests/exporter/network/test_parse_slot.py", "tests/exporter/taps/test_tap.py",
          "tests/exporter/taps/mirroring"),

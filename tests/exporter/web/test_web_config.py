@@ -344,5 +344,5 @@ def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(
     openssl(pairs, *command)
     file = tmp_path / "web.yaml"
     file.write_text(yaml.safe_dump(tls_of(pairs, key_file=key)))
-    with pytest.raises(ConfigError, match="cannot be used as it is"):
+    with pytest.raises(ConfigError, match="the key has a passphrase: cannot be used"):
         web_config.load(file)

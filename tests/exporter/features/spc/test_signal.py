@@ -75,18 +75,34 @@ class TestLearning:
         assert found.sigma > 0
         assert learn([0.971] * 50, least_sigma=0.01).sigma == 0.01
 
-    def test_errors_and_doubts_come_as_often_as_they_are_said_to(self) -> None:
-        rng = np.random.default_rng(6)
-        found = [learn(values) for values in rng.normal(5.0, 3.0, (400, 300)).tolist()]
-        # Mean and spread are within their bounds in nine of ten, and not in all.
-        shifts = [abs(one.mean - 5.0) / 3.0 <= one.shift_error for one in found]
-        spreads = [3.0 / one.sigma <= one.spread_error for one in found]
-        assert 0.86 < np.mean(shifts) < 0.97
-        assert 0.86 < np.mean(spreads) < 0.98
+    @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
+    def test_errors_and_doubts_come_as_often_as_they_are_said_to(
+        self, correlation
+    ) -> None:
+        found = [
+            learn(noise(300, mean=5.0, sigma=3.0, correlation=correlation, seed=seed))
+            for seed in range(400)
+        ]
+        learnt = np.array([one.correlation for one in found])
+        deviation = np.array([one.residual_sigma for one in found])
+        # The long-run mean and spread of residuals are within their bounds in nine of
+        # ten, and not in all.
+        shifts = np.array([one.mean - 5.0 for one in found]) * (1 - learnt) / deviation
+        spreads = 3.0 * math.sqrt(1 - correlation**2) / deviation
+        spreads *= (1 - learnt) / (1 - correlation)
+        bounded = np.abs(shifts) <= [one.shift_error for one in found]
+        assert 0.86 < np.mean(bounded) < 0.99
+        bounded = spreads <= [one.spread_error for one in found]
+        assert 0.86 < np.mean(bounded) < 0.98
+        # Kendall's correction leaves no bias of the correlation.
+        error = 4 * math.sqrt((1 - correlation**2) / 300 / 400)
+        assert np.mean(learnt) == pytest.approx(correlation, abs=error)
         # Correlation of neighbours beyond two deviations, Ljung and Box at 1 %.
-        independent = [one.correlation == 0 for one in found]
-        assert 0.92 < np.mean(independent) < 0.985
-        assert 0.001 < np.mean([one.assumption == "doubtful" for one in found]) < 0.03
+        doubtful = np.mean([one.assumption == "doubtful" for one in found])
+        assert doubtful < 0.03
+        if not correlation:
+            assert 0.92 < np.mean(learnt == 0) < 0.985
+            assert doubtful > 0.001
         assert 0.96 < np.mean([one.normal for one in found]) < 0.999
 
     def test_skewness_and_tails_are_judged_as_scipy_judges_them(self) -> None:
