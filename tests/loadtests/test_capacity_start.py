@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import numpy as np
 import pytest
 from fake_triton import INTERNAL, FakeModel, FakeTriton, Slow
 
+from exporter.cli import main
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.capacity_command import bench_of
+from loadtests.capacity.server_side import ServerSide
 from loadtests.errors import LoadError
 from loadtests.prepare import prepared
 from loadtests.scenario import Scenario
+from loadtests.target import Target
 
 ALONE_SECONDS = 0.05
 
@@ -52,7 +56,10 @@ class Searched:
 
 @pytest.fixture
 def searched():
-    with FakeTriton([FakeModel("m")]) as fake, contextlib.ExitStack() as stack:
+    with (
+        FakeTriton([FakeModel("m"), FakeModel("n")]) as fake,
+        contextlib.ExitStack() as stack,
+    ):
         fake.on("infer").reply(Slow(ALONE_SECONDS))
 
         def start(slo="p99<5s", **settings):
@@ -133,6 +140,35 @@ def test_a_search_in_which_every_rate_holds_ends_at_the_highest(searched) -> Non
     assert search.bench.records[-1].observation.rate == 30.0
     assert (found.repetitions, found.reasons) == (0, [])
     assert found.spent_seconds > 1.0
+
+
+def test_counters_are_those_of_the_searched_models_of_which_triton_counts_the_time(
+    searched,
+) -> None:
+    fake = searched().fake
+
+    def read(target, **options):
+        with contextlib.closing(ServerSide(target, frozenset("m"), **options)) as side:
+            return [entry.name for entry in side.statistics()]
+
+    assert read(Target("grpc", fake.grpc)) == ["m"]
+    assert read(Target("grpc", fake.grpc), streamed=True) == []
+    assert read(Target("http", fake.http)) == []
+
+
+def test_the_command_reports_an_objective_that_holds_at_no_rate(
+    searched, tmp_path, capsys
+) -> None:
+    file = tmp_path / "capacity.json"
+    command = f"load capacity --address {searched().fake.grpc} --model m --json {file}"
+    assert main([*command.split(), "--slo", "p99<10ms"]) == 1
+    shown = capsys.readouterr()
+    assert "it is missed even at one request at a time" in shown.out
+    assert "s  one request at a time: p50 " in shown.err
+    found = json.loads(file.read_text("utf-8"))
+    assert (found["ending"], found["valid"], found["levels"]) == (
+        *("no_rate_holds", True, []),
+    )
 
 
 def test_an_objective_that_one_request_at_a_time_misses_holds_at_no_rate(

@@ -201,6 +201,30 @@ def test_of_levels_near_a_boundary_the_nearest_have_enough_blocks() -> None:
         assert found.tolist() == kept
 
 
+@pytest.mark.parametrize(("spread", "wanted"), [(0.1, 1.0), (3.0, 9.0)])
+def test_residuals_vary_as_independent_requests_at_least_and_are_widened_for_few(
+    spread, wanted
+) -> None:
+    rng = np.random.default_rng(5)
+    missed = 5 + spread * np.sqrt(5) * rng.normal(size=(12, 2))
+    levels = Levels.of(runs_at(*((100.0, [500, 500], m) for m in missed)))
+    known = estimates._Bootstrap.of(
+        levels, np.array([[0.01]]), np.array([True]), np.array([0.01])
+    )
+    assert known.residuals.mean() == pytest.approx(0)
+    shown = 9 * np.var((missed - 5) / np.sqrt(5) / spread) if spread > 1 else wanted
+    assert known.residuals.var() == pytest.approx(shown * 24 / 22)
+
+
+def test_of_misses_that_depend_on_each_other_for_too_long_no_memory_is_known() -> None:
+    runs = runs_at(
+        *((rate, [1000] * 24, [0] * 24) for rate in (95.0, 105.0) * 6),
+        *((rate, [1000] * 24, [20] * 24) for rate in (95.0, 105.0) * 6),
+    )
+    found = estimate(runs, np.array([0.01]), np.random.default_rng(1))
+    assert (found.memory_seconds, found.freedom) == (None, 0.0)
+
+
 @pytest.mark.parametrize(
     ("rate", "near", "ends"),
     [

@@ -62,7 +62,7 @@ class Budget:
     def note(self, now: float, good: float, bad: float) -> None:
         """Record the totals since the start; `now` is monotonic seconds.
 
-        Rates and the rest of the budget are asked for no later than this.
+        `burn_rate` and `remaining_ratio` take the same `now` afterwards, not a later one.
         """
         self._fine.note(now, self._good, self._bad)
         self._coarse.note(now, self._good, self._bad)
