@@ -360,19 +360,6 @@ def test_the_interval_covers_the_known_capacity(queue) -> None:
     assert covered >= 9
 
 
-def test_more_time_gives_a_narrower_interval_about_the_same_capacity() -> None:
-    queue = QUEUES[1]
-    widths: dict[float, list[float]] = {60.0: [], 400.0: []}
-    for budget, found_widths in widths.items():
-        for seed in range(3):
-            search = searching(queue, seed, budget_seconds=budget, precision_ratio=1e-6)
-            search.run(60.0)
-            found = search.found()
-            found_widths.append(found.high - found.low)
-    assert np.mean(widths[400.0]) < np.mean(widths[60.0]) / 1.5
-    assert found.rate == pytest.approx(queue.capacity, rel=0.1)
-
-
 def test_a_search_ends_early_when_it_is_precise_enough() -> None:
     search = searching(QUEUES[3], 3, budget_seconds=600.0, precision_ratio=0.06)
     assert search.run(300.0) == "precise"

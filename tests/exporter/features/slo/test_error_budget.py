@@ -18,21 +18,6 @@ DAY_SECONDS = 86400.0
 MONTH_SECONDS = 30 * DAY_SECONDS
 
 
-def test_without_events_nothing_is_known() -> None:
-    budget = Budget(0.99, MONTH_SECONDS)
-    budget.note(0.0, 0, 0)
-    assert budget.burn_rate(10.0, WINDOWS["5m"]) is None
-    assert budget.remaining_ratio(10.0) is None
-
-
-def test_burning_at_one_means_as_many_bad_events_as_allowed() -> None:
-    budget = Budget(0.99, MONTH_SECONDS)
-    budget.note(0.0, 0, 0)
-    budget.note(60.0, 99, 1)
-    assert budget.burn_rate(60.0, WINDOWS["1h"]) == pytest.approx(1.0)
-    assert budget.remaining_ratio(60.0) == pytest.approx(0.0)
-
-
 @given(
     st.lists(
         st.tuples(

@@ -265,12 +265,6 @@ def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
     assert (counter.good, counter.bad) == (0, 3)
 
 
-def test_an_unknown_signal_is_no_event() -> None:
-    counter = EventCounter(on_signal("triton_up", at_least=1))
-    counter.add([], 0)
-    assert (counter.good, counter.bad) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("preset", "wanted"),
     [
