@@ -62,3 +62,8 @@ def test_memory_does_not_grow_with_time() -> None:
         sizes.add(budget._fine._totals.nbytes + budget._coarse._totals.nbytes)
     assert len(sizes) == 1
     assert sizes.pop() < 300_000
+
+
+def test_windows_are_as_long_as_their_names_say() -> None:
+    units = {"m": 60.0, "h": 3600.0, "d": DAY_SECONDS}
+    assert {name: int(name[:-1]) * units[name[-1]] for name in WINDOWS} == WINDOWS

@@ -234,6 +234,10 @@ class TestState:
             saved.append(path.exists())
             path.unlink(missing_ok=True)
         assert saved == [False, True] * 3
+        scene.look(score(0.97))
+        assert not path.exists()
+        scene.collector.close()
+        assert path.exists()
 
     @pytest.mark.parametrize("content", [b"\x00", b"[]", b"{}", b'{"version": 1}'])
     def test_a_file_that_is_no_state_is_set_aside(self, tmp_path, content) -> None:
