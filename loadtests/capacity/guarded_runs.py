@@ -13,7 +13,7 @@ import numpy as np
 from loadtests.capacity.observation import Observation, observation, settled_alike
 from loadtests.capacity.server_side import Phases, phases
 from loadtests.engine import Options, run_closed, run_open
-from loadtests.machine_guard import Guard, GuardLimits, Watch, server_of
+from loadtests.machine_guard import Guard, GuardLimits, Watch
 from loadtests.profiles.profile import arrivals_of
 from loadtests.profiles.steady import Poisson
 from loadtests.result import Outcome
@@ -92,7 +92,6 @@ class Bench:
     unloaded_p50: float = math.inf
     """Median latency of one request at a time, once known."""
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
-    _pids: tuple[int, ...] | None = None
 
     @property
     def schedule_sha256(self) -> str:
@@ -141,7 +140,7 @@ class Bench:
 
     def _record(self, rate: float, seconds: float, index: int) -> Record:
         before = self.server.statistics()
-        with Guard(self.target, self.limits, server=self._server_pids()) as guard:
+        with Guard(self.target, self.limits) as guard:
             result = self._sent(rate, seconds, index)
         after = self.server.statistics()
         return self._of(rate, seconds, result, guard.watch(), (before, after))
@@ -204,11 +203,6 @@ class Bench:
         if limit is None:
             return self.timeout_seconds
         return min(self.timeout_seconds, max(_PATIENCE * limit, _LEAST_TIMEOUT))
-
-    def _server_pids(self) -> tuple[int, ...]:
-        if self._pids is None:
-            self._pids = server_of(self.target)
-        return self._pids
 
     def _quieten(self) -> None:
         """Wait until the server has emptied its queues after an overload."""

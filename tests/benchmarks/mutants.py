@@ -47,7 +47,8 @@ AREAS: Final = {
     "catalogue": Area(
         ("exporter/samples.py", "exporter/output/exposition.py", "exporter/catalogue/*.py"),
         ("tests/exporter/output/test_exposition.py", "tests/exporter/output/test_exposition_page.py",
-         "tests/contracts/test_catalogue.py"),
+         "tests/exporter/output/test_series_lives.py", "tests/contracts/test_catalogue.py",
+         "tests/contracts/test_probe_outcomes.py"),
     ),
     "spine": Area(
         ("exporter/histograms/histogram.py", "exporter/histograms/quantiles.py", "exporter/histograms/buckets.py",
@@ -85,6 +86,7 @@ AREAS: Final = {
          "exporter/network/admission.py",
          "exporter/taps/mirroring/mirror_sampling.py"),
         ("tests/exporter/web/test_basic_auth.py", "tests/exporter/web/test_web_config.py",
+         "tests/exporter/web/test_unread_scrapes.py",
          "tests/exporter/network/test_admission.py", "tests/exporter/network/test_connections.py",
          "tests/exporter/network/test_parse_slot.py", "tests/exporter/taps/test_tap.py",
          "tests/exporter/taps/mirroring"),

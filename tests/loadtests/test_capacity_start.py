@@ -1,48 +1,196 @@
-"""The rate at which a capacity search begins."""
+"""A capacity search on a server: where it begins, which runs count, and how it can end."""
 
 from __future__ import annotations
 
-import pytest
-from fake_triton import FakeModel, FakeTriton, Slow
+import contextlib
+import json
 
+import numpy as np
+import pytest
+from fake_triton import INTERNAL, FakeModel, FakeTriton, Slow
+
+from exporter.cli import main
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.capacity_command import bench_of
+from loadtests.capacity.server_side import ServerSide
 from loadtests.errors import LoadError
 from loadtests.prepare import prepared
 from loadtests.scenario import Scenario
+from loadtests.target import Target
 
 ALONE_SECONDS = 0.05
 
 
-@pytest.mark.parametrize("most_rate", [30.0, 100.0])
-def test_a_search_begins_beyond_one_request_at_a_time_where_many_are_answered_at_once(
-    most_rate,
-) -> None:
-    with FakeTriton([FakeModel("m")]) as fake:
-        fake.on("infer").reply(Slow(ALONE_SECONDS))
+class Searched:
+    """A model that takes `ALONE_SECONDS`, and what a search of its capacity does."""
+
+    def __init__(self, fake, slo, **settings):
         scenario = Scenario.model_validate(
             {
                 "target": {"address": fake.grpc},
                 "models": [{"model": "m"}],
                 "profile": {"kind": "poisson"},
-                "slo": "p99<5s",
+                "slo": slo,
             }
         )
-        told: list[str] = []
-        bench = bench_of(
-            scenario, CampaignSettings(), prepared(scenario), told.append, lambda: False
+        self.fake, self.told, self.entered = fake, [], []
+        self.settings = CampaignSettings.model_validate(settings)
+        self.bench = bench_of(
+            scenario,
+            self.settings,
+            prepared(scenario),
+            self.told.append,
+            lambda: False,
         )
-        bench.unloaded_p50 = ALONE_SECONDS
-        entered: list[str] = []
-        bench.enter = entered.append
-        rate = campaign.ramped(bench, 0.6 / ALONE_SECONDS, most_rate)
-        bench.server.close()
+        self.bench.unloaded_p50 = ALONE_SECONDS
+        self.bench.enter = self.entered.append
+
+    def run(self):
+        return campaign.run(self.bench, self.settings)
+
+    @property
+    def requests(self):
+        return sum(received.operation == "infer" for received in self.fake.requests)
+
+
+@pytest.fixture
+def searched():
+    with (
+        FakeTriton([FakeModel("m"), FakeModel("n")]) as fake,
+        contextlib.ExitStack() as stack,
+    ):
+        fake.on("infer").reply(Slow(ALONE_SECONDS))
+
+        def start(slo="p99<5s", **settings):
+            found = Searched(fake, slo, **settings)
+            stack.callback(found.bench.server.close)
+            return found
+
+        yield start
+
+
+@pytest.mark.parametrize("most_rate", [30.0, 100.0])
+def test_a_search_begins_beyond_one_request_at_a_time_where_many_are_answered_at_once(
+    searched, most_rate
+) -> None:
+    search = searched()
+    rate = campaign.ramped(search.bench, 0.6 / ALONE_SECONDS, most_rate)
     assert 1 / ALONE_SECONDS < rate <= most_rate
-    assert entered == ["ramp"]
-    assert told[-1] == f"the search begins at {rate:.4g} requests/s"
+    assert search.entered == ["ramp"]
+    assert search.told[-1] == f"the search begins at {rate:.4g} requests/s"
     # Such runs are no part of what is found.
-    assert not bench.records
+    assert not search.bench.records
+
+
+def test_a_server_is_quiet_up_to_twice_its_unloaded_latency(searched) -> None:
+    bench = searched().bench
+    assert bench.quiet(4.0, 1.0, 0)
+    bench.unloaded_p50 = 0.4 * ALONE_SECONDS
+    bench.stopped = lambda: True  # do not wait until it is quiet
+    assert not bench.quiet(4.0, 1.0, 0)
+
+
+def test_a_run_is_measured_and_followed_by_requests_that_show_empty_queues(
+    searched,
+) -> None:
+    search = searched("p99<5s,errors<50%")
+    before = search.requests
+    found = search.bench.measure(40.0, 1.0, 1)
+    (record,) = search.bench.records
+    assert found is record.observation
+    assert (found.rate, found.warmup_seconds) == (40.0, 0.25)
+    sent = record.phases.requests
+    assert 15 < sent < 70
+    assert search.requests - before == sent + 3
+    # A quarter of so short a run is warm-up.
+    assert record.due.min() >= 0.25
+    assert found.requests == record.latencies.size < sent
+    assert not found.misses.any()
+    assert np.median(record.latencies) == pytest.approx(ALONE_SECONDS, rel=0.5)
+    assert record.throughput == pytest.approx(found.requests / 0.75, rel=0.25)
+    assert search.told == ["40/s for 1 s: 0.00% miss p99<5s, 0.00% miss errors<50%"]
+    # The same arrivals for the same seed and run.
+    digest = search.bench.schedule_sha256
+    again = searched()
+    again.bench.measure(40.0, 1.0, 1)
+    assert again.bench.schedule_sha256 == digest
+    again.bench.measure(40.0, 1.0, 2)
+    assert again.bench.schedule_sha256 != digest
+
+
+def test_three_disturbed_runs_are_repeated_and_later_ones_count(searched) -> None:
+    search = searched(guard={"sender_cpu_ratio": 1e-6, "window_seconds": 0.2})
+    bench = search.bench
+    found = [bench.measure(20.0, 0.6, index) for index in range(4)]
+    assert [run is None for run in found] == [True] * 3 + [False]
+    assert (len(bench.rejected), len(bench.records)) == (3, 1)
+    assert all(record.reasons for record in (*bench.rejected, *bench.records))
+    assert search.told[0].startswith("20/s rejected: a busy sender disturbed ")
+
+
+def test_a_search_in_which_every_rate_holds_ends_at_the_highest(searched) -> None:
+    brief = {"budget_seconds": 60.0, "bracket_seconds": 0.5, "most_rate": 30.0}
+    search = searched(search=brief, reference_seconds=0.5)
+    found = search.run()
+    assert search.entered == ["reference", "ramp", "search"]
+    assert (found.ending, found.estimate) == ("every_rate_holds", None)
+    assert found.unloaded_p50 == pytest.approx(ALONE_SECONDS, rel=0.5)
+    assert search.bench.unloaded_p50 == found.unloaded_p50
+    assert search.bench.records[-1].observation.rate == 30.0
+    assert (found.repetitions, found.reasons) == (0, [])
+    assert found.spent_seconds > 1.0
+
+
+def test_counters_are_those_of_the_searched_models_of_which_triton_counts_the_time(
+    searched,
+) -> None:
+    fake = searched().fake
+
+    def read(target, **options):
+        with contextlib.closing(ServerSide(target, frozenset("m"), **options)) as side:
+            return [entry.name for entry in side.statistics()]
+
+    assert read(Target("grpc", fake.grpc)) == ["m"]
+    assert read(Target("grpc", fake.grpc), streamed=True) == []
+    assert read(Target("http", fake.http)) == []
+
+
+def test_the_command_reports_an_objective_that_holds_at_no_rate(
+    searched, tmp_path, capsys
+) -> None:
+    file = tmp_path / "capacity.json"
+    command = f"load capacity --address {searched().fake.grpc} --model m --json {file}"
+    assert main([*command.split(), "--slo", "p99<10ms"]) == 1
+    shown = capsys.readouterr()
+    assert "it is missed even at one request at a time" in shown.out
+    assert "s  one request at a time: p50 " in shown.err
+    found = json.loads(file.read_text("utf-8"))
+    assert (found["ending"], found["valid"], found["levels"]) == (
+        *("no_rate_holds", True, []),
+    )
+
+
+def test_an_objective_that_one_request_at_a_time_misses_holds_at_no_rate(
+    searched,
+) -> None:
+    search = searched("p99<10ms", reference_seconds=0.5)
+    found = search.run()
+    assert search.entered == ["reference"]
+    assert (found.ending, found.estimate) == ("no_rate_holds", None)
+    assert found.saturation.evidence == (
+        f"one request at a time takes {found.unloaded_p50 * 1e3:.3g} ms (median), "
+        "longer than p99<10ms allows"
+    )
+
+
+def test_a_server_without_correct_answers_has_no_capacity(searched) -> None:
+    search = searched(reference_seconds=0.5)
+    search.fake.on("infer").reply(INTERNAL)
+    with pytest.raises(
+        LoadError, match=r"half of \d+ were not answered .*the backend failed"
+    ):
+        search.run()
 
 
 def test_an_objective_that_no_answer_can_show_is_refused_before_the_search() -> None:

@@ -15,8 +15,9 @@ from simulated_queues import (
 )
 
 from exporter.numerics.dependence import LEAST_FREEDOM
+from loadtests.capacity import estimate as estimates
 from loadtests.capacity.campaign import CampaignSettings, left_to_search
-from loadtests.capacity.estimate import crossing, estimate, widening
+from loadtests.capacity.estimate import Levels, crossing, estimate, widening
 from loadtests.capacity.load_objective import parse
 from loadtests.capacity.miss_trend import trend
 from loadtests.capacity.observation import (
@@ -137,6 +138,146 @@ def bursty_runs(rng, bursts, seconds=6.0):
     return runs
 
 
+def runs_at(*levels):
+    """Runs at rates, with the requests and misses of their blocks."""
+    return [
+        Observation(
+            rate, np.array(counts, float), np.array(missed, float)[:, None], 0.5
+        )
+        for rate, counts, missed in levels
+    ]
+
+
+def test_levels_are_sums_over_runs_and_their_blocks_are_halves_of_runs() -> None:
+    levels = Levels.of(
+        runs_at(
+            (10.0, [1, 2, 3, 4], [0, 1, 0, 2]),
+            (20.0, [5], [1]),
+            (10.0, [0, 0, 2], [0, 0, 2]),
+        )
+    )
+    assert levels.rates.tolist() == [10, 20]
+    assert (levels.counts.tolist(), levels.misses.tolist()) == ([12, 5], [[5], [1]])
+    assert levels.level.tolist() == [0, 0, 1, 0]
+    assert levels.block_counts.tolist() == [3, 7, 5, 2]
+    assert levels.block_misses.tolist() == [[1], [2], [1], [2]]
+    # A quarter of a miss, and no more than a quarter of what is allowed.
+    floors = levels.floors(np.array([0.02, 0.5]))
+    assert floors == pytest.approx(np.array([[0.005, 0.25 / 12], [0.005, 0.05]]))
+
+
+@pytest.mark.parametrize(
+    ("boundary", "near"),
+    [(100.0, [78, 100, 110]), (90.0, [76, 78, 100, 110]), (0.0, []), (np.inf, [])],
+)
+def test_levels_near_a_boundary_are_within_30_percent_and_not_far_into_overload(
+    boundary, near
+) -> None:
+    levels = Levels.of(
+        runs_at(
+            *((rate, [500, 500], [0, 5]) for rate in (60.0, 76.0, 78.0, 100.0)),
+            *((rate, [500, 500], [40, 39]) for rate in (110.0, 131.0)),
+            (115.0, [500, 500], [41, 40]),
+        )
+    )
+    found = estimates._near(levels, boundary, 0, np.array([0.01]))
+    assert levels.rates[found].tolist() == near
+    # Where so little is allowed, three misses of a run may be chance.
+    few = Levels.of(
+        runs_at(*((r, [500, 500], [0, m]) for r, m in ((99.0, 2), (101.0, 3))))
+    )
+    found = estimates._near(few, 100.0, 0, np.array([1e-6]))
+    assert few.rates[found].tolist() == [99]
+
+
+def test_of_levels_near_a_boundary_the_nearest_have_enough_blocks() -> None:
+    rates = (95.0, 100.0, 105.0, 111.0)
+    levels = Levels.of(runs_at(*((r, [9, 9], [0, 0]) for r in rates * 5)))
+    for near, kept in (
+        ([True] * 4, [True, True, True, False]),
+        ([True, True, False, True], [True, True, False, True]),
+    ):
+        found = estimates._nearest(levels, 100.0, np.array(near))
+        assert found.tolist() == kept
+
+
+@pytest.mark.parametrize(("spread", "wanted"), [(0.1, 1.0), (3.0, 9.0)])
+def test_residuals_vary_as_independent_requests_at_least_and_are_widened_for_few(
+    spread, wanted
+) -> None:
+    rng = np.random.default_rng(5)
+    missed = 5 + spread * np.sqrt(5) * rng.normal(size=(12, 2))
+    levels = Levels.of(runs_at(*((100.0, [500, 500], m) for m in missed)))
+    known = estimates._Bootstrap.of(
+        levels, np.array([[0.01]]), np.array([True]), np.array([0.01])
+    )
+    assert known.residuals.mean() == pytest.approx(0)
+    shown = 9 * np.var((missed - 5) / np.sqrt(5) / spread) if spread > 1 else wanted
+    assert known.residuals.var() == pytest.approx(shown * 24 / 22)
+
+
+def test_of_misses_that_depend_on_each_other_for_too_long_no_memory_is_known() -> None:
+    runs = runs_at(
+        *((rate, [1000] * 24, [0] * 24) for rate in (95.0, 105.0) * 6),
+        *((rate, [1000] * 24, [20] * 24) for rate in (95.0, 105.0) * 6),
+    )
+    found = estimate(runs, np.array([0.01]), np.random.default_rng(1))
+    assert (found.memory_seconds, found.freedom) == (None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "near", "ends"),
+    [
+        (25.0, [0, 0, 1], (25, 25)),
+        (25.0, [1, 1, 0], (20, 30)),
+        (35.0, [0, 0, 0], (35, 35)),
+        (5.0, [0, 0, 0], (5, 5)),
+    ],
+)
+def test_unseen_is_what_lies_between_a_boundary_and_overload(rate, near, ends) -> None:
+    levels = Levels.of(runs_at(*((r, [9, 9], [0, 0]) for r in (10.0, 20.0, 30.0))))
+    assert estimates._unseen(levels, rate, np.array(near, bool)) == ends
+
+
+@pytest.mark.parametrize(
+    ("start", "budget", "tried"),
+    [
+        (40.0, 600.0, [40, 60, 90, 135, 110.2, 99.6]),
+        (300.0, 600.0, [300, 200, 133.3, 88.9, 108.9, 98.4]),
+        # Half of the budget is for what comes after.
+        (40.0, 21.0, [40, 60, 90, 135]),
+        (40.0, 24.0, [40, 60, 90, 135, 110.2]),
+    ],
+)
+def test_a_boundary_is_bracketed_by_steps_and_then_by_halves(
+    start, budget, tried
+) -> None:
+    rates = []
+
+    def measure(rate, seconds, index):
+        assert (seconds, index) == (3.0, len(rates))
+        rates.append(rate)
+        (run,) = runs_at((rate, [9, 9], [0, 18 * (rate > 100)]))
+        return run
+
+    settings = SearchSettings(budget_seconds=budget)
+    search = Search(measure, ALLOWED, settings, np.random.default_rng(0))
+    centre = search._bracket(start)
+    assert rates == pytest.approx(tried, abs=0.06)
+    low = max(rate for rate in rates if rate <= 100)
+    assert centre == pytest.approx(np.sqrt(low * min(r for r in rates if r > 100)))
+
+
+def test_the_two_levels_on_each_side_take_turns_the_nearest_first() -> None:
+    search = Search(
+        lambda *_: None, ALLOWED, SearchSettings(), np.random.default_rng(0)
+    )
+    search.runs = runs_at((101.0, [500, 500], [0, 0]), (103.0, [500, 500], [500, 500]))
+    steps = np.log([search._next(100.0) / 100 for _ in range(12)]) / np.log(1.06)
+    turns = np.sort(np.round(steps, 6).reshape(6, 2))
+    assert turns.tolist() == [[0, 1], [-1, 2]] * 3
+
+
 def test_an_interval_made_of_one_burst_is_doubted() -> None:
     """One stall at a high rate is all the search saw: by luck, not by the rate."""
     rng = np.random.default_rng(7)
@@ -217,19 +358,6 @@ def test_the_interval_covers_the_known_capacity(queue) -> None:
         covered += found.low <= queue.capacity <= found.high
     # With the 95 % that it promises, fewer than 9 of 12 happen once in 5,000 times.
     assert covered >= 9
-
-
-def test_more_time_gives_a_narrower_interval_about_the_same_capacity() -> None:
-    queue = QUEUES[1]
-    widths: dict[float, list[float]] = {60.0: [], 400.0: []}
-    for budget, found_widths in widths.items():
-        for seed in range(3):
-            search = searching(queue, seed, budget_seconds=budget, precision_ratio=1e-6)
-            search.run(60.0)
-            found = search.found()
-            found_widths.append(found.high - found.low)
-    assert np.mean(widths[400.0]) < np.mean(widths[60.0]) / 1.5
-    assert found.rate == pytest.approx(queue.capacity, rel=0.1)
 
 
 def test_a_search_ends_early_when_it_is_precise_enough() -> None:

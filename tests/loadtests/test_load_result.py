@@ -11,6 +11,7 @@ import pytest
 from load_runs import about
 
 from loadtests import result_file
+from loadtests.distributed.tally import Tally
 from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import PlanError
 from loadtests.result import Outcome, Requests, RunResult, Unanswered
@@ -190,3 +191,22 @@ def test_what_streams_carried_is_kept_and_older_files_are_read_without_it() -> N
     assert np.isnan(older.requests.longest_gap).all()
     assert older.mean_gap.count == 0
     np.testing.assert_array_equal(older.requests.done, requests.done)
+
+
+def test_tallies_add_up_and_come_back_from_their_state() -> None:
+    parts = ([Outcome.OK] * 3 + [Outcome.ERROR], [Outcome.OK, Outcome.REJECTED])
+    first, second, both = Tally(), Tally(), Tally()
+    for tally, outcomes in zip((first, second), parts, strict=True):
+        requests = requests_of(outcomes, delay=0.25, latency=0.5)
+        requests.intended[:] = 0
+        requests.sent[:] = np.where(np.isnan(requests.sent), np.nan, 0.25)
+        requests.done[:] = requests.sent + 0.25
+        for each in (tally, both):
+            each.add(requests)
+    merged = Tally.from_state(json.loads(json.dumps(first.to_state())))
+    merged.merge(second)
+    assert merged == both
+    assert merged.count == 6
+    assert merged.outcomes == {"ok": 4, "error": 1, "rejected": 1}
+    with pytest.raises(ValueError, match=r"found outcomes \['lost'\]"):
+        Tally.from_state(both.to_state() | {"outcomes": {"lost": 1}})

@@ -19,14 +19,18 @@ SCORE = {"model": "m", "metric": "accuracy"}
 class Scene:
     """Signals, what is exposed, and a clock that moves by five seconds a look."""
 
-    def __init__(self, *signals, state_file=None):
+    def __init__(self, *signals, state_file=None, save_seconds=1):
         self.exposed = []
         self.now = 100.0
         access = access_to(
             SimpleNamespace(), clock=lambda: self.now, exposed=lambda: self.exposed
         )
         settings = SpcSettings.model_validate(
-            {"signals": signals, "state_file": state_file, "save_seconds": 1}
+            {
+                "signals": signals,
+                "state_file": state_file,
+                "save_seconds": save_seconds,
+            }
         )
         self.collector = settings.build(access)
         self.page = []

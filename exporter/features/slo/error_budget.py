@@ -30,27 +30,21 @@ class _Ring:
 
     def __init__(self, slot_seconds: float, span_seconds: float) -> None:
         self._slot_seconds = slot_seconds
+        # A span that begins and ends within a slot lies in one more than it is long.
         self._size = int(span_seconds / slot_seconds) + 2
         self._totals = np.zeros((self._size, 2))
         self._slot = -1
-        self._first = -1
 
     def note(self, now: float, good: float, bad: float) -> None:
         slot = int(now / self._slot_seconds)
-        if self._slot < 0:
-            self._first = slot
-            self._totals[slot % self._size] = (good, bad)
         # Slots without a reading begin with the totals of the reading before them.
         for missed in range(max(self._slot + 1, slot - self._size + 1), slot + 1):
-            if self._slot >= 0:
-                self._totals[missed % self._size] = (good, bad)
-        self._slot = max(slot, self._slot)
+            self._totals[missed % self._size] = (good, bad)
+        self._slot = slot
 
     def at(self, when: float) -> tuple[float, float]:
-        """The totals at the start of the slot of `when`, or at the first one known."""
-        oldest = max(self._first, self._slot - self._size + 1)
-        slot = min(max(int(when / self._slot_seconds), oldest), self._slot)
-        good, bad = self._totals[slot % self._size]
+        """Return the totals at the start of the slot of `when`, a span ago at most."""
+        good, bad = self._totals[int(when // self._slot_seconds) % self._size]
         return float(good), float(bad)
 
 
@@ -66,7 +60,10 @@ class Budget:
         self._bad = 0.0
 
     def note(self, now: float, good: float, bad: float) -> None:
-        """Record the totals since the start; `now` is monotonic seconds."""
+        """Record the totals since the start; `now` is monotonic seconds.
+
+        `burn_rate` and `remaining_ratio` take the same `now` afterwards, not a later one.
+        """
         self._fine.note(now, self._good, self._bad)
         self._coarse.note(now, self._good, self._bad)
         self._good, self._bad = good, bad

@@ -49,8 +49,8 @@ class EventCounter:
         self.objective = objective
         self.good = 0.0
         self.bad = 0.0
+        # Of each series its good and bad events; of a signal its value, and when it was read.
         self._before: dict[Series, tuple[float, float]] = {}
-        self._added_at: float | None = None
         # True if the previous observation was complete, so that its series are known.
         self._source_read = False
 
@@ -61,7 +61,6 @@ class EventCounter:
             self._add_signal(self.objective, samples, now)
         else:
             self._add_totals(self.objective, samples)
-        self._added_at = now
 
     def _add_totals(
         self,
@@ -102,15 +101,13 @@ class EventCounter:
             )
             self.bad += bad
             self.good += not bad
-        self._before = {series: (value, 0.0) for series, (value, _) in values.items()}
+        self._before = {series: (value, now) for series, (value, _) in values.items()}
 
     def _rate(self, series: Series, value: float, now: float) -> float | None:
-        before = self._before.get(series)
-        if before is None or self._added_at is None or now <= self._added_at:
+        before, read_at = self._before.get(series, (value, now))
+        if now <= read_at or value < before:
             return None
-        if value < before[0]:
-            return None
-        return (value - before[0]) / (now - self._added_at)
+        return (value - before) / (now - read_at)
 
 
 def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) -> bool:

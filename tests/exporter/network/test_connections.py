@@ -15,7 +15,7 @@ from waiting import patience
 
 from exporter import catalogue
 from exporter.network import connections as network_connections
-from exporter.network.connections import BoundedProtocol
+from exporter.network.connections import UNREAD_SECONDS, BoundedProtocol
 from exporter.samples import Sample
 from exporter.web import scrape_pages
 
@@ -51,6 +51,7 @@ async def test_nothing_stays_of_a_connection_that_is_reset(reads):
 
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n"
+HEALTHY = b"GET /-/healthy HTTP/1.1\r\nhost: x\r\n\r\n"
 # More than the kernel buffers for a connection.
 LARGE = [
     Sample(catalogue.MODEL_SERVING, 1, (f"{number}{'m' * 250}", "1"))
@@ -132,7 +133,52 @@ async def test_a_stalled_connection_is_closed_in_time(monkeypatch, asks):
         await until(lambda: found.waits)
         client.sendall(REQUEST)
         await until(lambda: not is_open(found))
+        # Written after that, an answer would be an error in the log, over TLS.
+        assert found.cycle.disconnected
+        assert found._answered.disconnected
         assert len(await read(client, 1 << 30)) < len(LARGE) * 250
+
+
+@contextlib.asynccontextmanager
+async def client_of(served):
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setblocking(False)
+        await loop.sock_connect(client, ("127.0.0.1", served.port))
+        yield client
+
+
+@pytest.mark.parametrize("answered", [0, 2])
+async def test_every_head_of_a_connection_has_its_time(monkeypatch, answered):
+    monkeypatch.setattr(network_connections, "HEAD_SECONDS", 0.5)
+    async with serving(start=False) as served, client_of(served) as client:
+        for _ in range(answered):
+            client.sendall(HEALTHY)
+            assert (await read(client, 12)).startswith(b"HTTP/1.1 200")
+        client.sendall(HEALTHY[:-2])
+        async with asyncio.timeout(UNREAD_SECONDS - 10):
+            assert await read(client, 1) == b""
+
+
+@pytest.mark.parametrize(("more", "status"), [(0, b"200"), (1, b"400")])
+async def test_a_head_has_64_kib_with_200_bytes_for_each_of_its_lines(more, status):
+    text = len(b"/-/healthy" + b"host" + b"x" + b"fill")
+    fill = b"fill: " + b"x" * ((64 << 10) - 3 * 200 - text + more) + b"\r\n\r\n"
+    async with serving(start=False) as served, client_of(served) as client:
+        await asyncio.get_running_loop().sock_sendall(client, HEALTHY[:-2] + fill)
+        assert (await read(client, 12)).startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize(("ahead", "is_answered"), [(8, True), (9, False)])
+async def test_eight_requests_may_be_sent_ahead_of_an_answer(ahead, is_answered):
+    async with serving(start=False) as served, client_of(served) as client:
+        client.sendall(HEALTHY)
+        answer = b""
+        while not answer.endswith(b"healthy\n"):
+            answer += await read(client, 1)
+        client.sendall(HEALTHY * (1 + ahead))
+        expected = is_answered * (1 + ahead) * len(answer)
+        assert len(await read(client, expected or 1)) == expected
 
 
 async def test_one_that_is_read_again_is_not_closed(monkeypatch):
@@ -144,7 +190,7 @@ async def test_one_that_is_read_again_is_not_closed(monkeypatch):
         rest = await drained(client)
         await asyncio.sleep(3.0)
         assert is_open(connection), received + rest
-        client.sendall(b"GET /-/healthy HTTP/1.1\r\nhost: x\r\n\r\n")
+        client.sendall(HEALTHY)
         assert (await read(client, 12)).startswith(b"HTTP/1.1 200")
 
 

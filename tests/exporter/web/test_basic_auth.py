@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from exporter.network.admission import Entrance, ParseSlot
+from exporter.web import basic_auth
 from exporter.web.basic_auth import Guard
 from exporter.web.web_config import WebConfigFile
 
@@ -162,21 +163,70 @@ async def test_passwords_of_many_addresses_keep_no_other_address_out(
     start, _ = await asked(application, "10.0.1.1", b"Basic " + GOOD)
     assert start["status"] == 200
     assert sum(not guess.done() for guess in flood) > 40, "others still wait"
-    answers = [start["status"] for start, _ in await asyncio.gather(*flood)]
-    assert set(answers) == {401, 503}
+    await asyncio.gather(*flood)
 
 
-async def test_a_client_that_gives_up_leaves_its_turn_to_the_next(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("addresses", "each", "waiting"),
+    # Eight of each address until 64 wait, then one of each, until 256 do.
+    [(12, 10, 64 + 4), (300, 1, 256), (1, 9, 8)],
+)
+async def test_so_many_passwords_wait_and_the_others_are_refused(
+    addresses: int, each: int, waiting: int, tmp_path: Path
 ) -> None:
-    application = guard(tmp_path, users(6))
-    flood = guesses(application, "10.0.0.1", 8)
+    application = guard(tmp_path, users(8))
+    flood = [g for n in range(addresses) for g in guesses(application, str(n), each)]
     await asyncio.sleep(0)
+    refused = [guess for guess in flood if guess.done()]
+    assert len(flood) - len(refused) == waiting
+    assert application._entrance.refused == {"passwords": len(refused)}
     for guess in flood:
         guess.cancel()
     await asyncio.gather(*flood, return_exceptions=True)
-    start, _ = await asked(application, "10.0.0.1", b"Basic " + GOOD)
-    assert start["status"] == 200
+    assert not application._waiting
+    assert {guess.result()[0]["status"] for guess in refused} == {503}
+    assert (b"retry-after", b"1") in refused[0].result()[0]["headers"]
+
+
+async def test_a_password_that_was_checked_lately_waits_for_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(basic_auth, "_KEPT", 2)
+    application = guard(tmp_path, users(8))
+    wrong = [encoded(f"user:{n}".encode()) for n in range(4)]
+
+    async def statuses(*given: bytes) -> list[int]:
+        answers = [await asked(application, "a", b"Basic " + each) for each in given]
+        return [start["status"] for start, _ in answers]
+
+    # Two wrong ones are remembered: the two that were used last.
+    assert await statuses(GOOD, wrong[0], wrong[1], wrong[0], wrong[2]) == [
+        *(200, 401, 401, 401, 401)
+    ]
+    flood = guesses(application, "a", 8)
+    await asyncio.sleep(0)
+    assert await statuses(GOOD, *wrong) == [200, 401, 503, 401, 503]
+    await asyncio.gather(*flood)
+
+
+async def test_a_turn_is_passed_on_once_whenever_a_client_gives_up() -> None:
+    turns = basic_auth._Turns()
+    taken = []
+
+    async def take(number: int) -> None:
+        async with turns.of("a"):
+            taken.append(number)
+
+    async with turns.of("a"):
+        waiting = [asyncio.create_task(take(number)) for number in range(4)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.wait(waiting[:1])
+        assert taken == []
+    waiting[1].cancel()  # it has its turn, and has not used it yet
+    async with asyncio.timeout(10):
+        await asyncio.gather(*waiting, return_exceptions=True)
+    assert taken == [2, 3]
 
 
 async def test_an_unknown_user_takes_as_long_as_a_known_one(tmp_path: Path) -> None:

@@ -164,13 +164,31 @@ def test_what_nobody_is_charged_for_never_falls():
     assert before <= 1.0
 
 
-def test_models_that_overlap_share_the_hour_and_pay_no_more_than_it():
-    both = settled((GPU, window({M: 1, N: 1}, {M: 10.0, N: 30.0})), inferences={})
-    found = Derived(CostSettings(gpu_hour_price=3600.0), 60.0, Clock())
+@pytest.mark.parametrize(
+    ("busy", "first", "second"),
+    [((2.0, 3.0), 2.0, 3.0), ((10.0, 30.0), 2.5, 7.5), ((4.0, 12.0), 2.5, 7.5)],
+)
+def test_models_that_overlap_share_the_hour_and_pay_no_more_than_it(
+    busy, first, second
+) -> None:
+    seconds, clock = dict(zip((M, N), busy, strict=True)), Clock()
+    both = settled((GPU, window({M: 1, N: 1}, seconds)), inferences={}, busy=seconds)
+    # A dollar a second for the board, and two for the machine.
+    cost = CostSettings(gpu_hour_price=3600.0, machine_hour_price=7200.0)
+    found = Derived(cost, 60.0, clock)
+    clock.now += 10.0
     found.add(both)
-    costs = shown(found.samples([DeviceAccount(GPU)]), catalogue.MODEL_COST)
-    assert sum(costs.values()) == pytest.approx(10.0)
-    assert costs[*N, "USD", "gpu_time"] == pytest.approx(7.5)
+    samples = list(found.samples([DeviceAccount(GPU)]))
+    assert shown(samples, catalogue.MODEL_COST) == {
+        (*key, "USD", component): pytest.approx(price * share)
+        for key, share in ((M, first), (N, second))
+        for component, price in (("gpu_time", 1), ("machine_time", 2))
+    }
+    rest = 10.0 - first - second
+    assert shown(samples, catalogue.OVERHEAD_COST) == {
+        ("USD", "gpu_time"): pytest.approx(rest),
+        ("USD", "machine_time"): pytest.approx(2 * rest),
+    }
 
 
 def account_of(device, board, models):

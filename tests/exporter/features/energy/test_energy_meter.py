@@ -51,11 +51,31 @@ def test_energy_until_an_instant_between_two_readings_is_its_share_of_that_time(
     assert meter.settle(3) == (250 * MICRO, True)
 
 
+def test_energy_between_two_instants_is_known_where_all_of_that_time_is():
+    lost = frozenset({"lost"})
+    meter = metered(reading(0, 0), reading(1, 100), reading(3, 700))
+    assert meter.between(0.5, 1.5) == 200 * MICRO
+    assert meter.between(0, 3) == 700 * MICRO
+    assert meter.between(-0.1, 1) is meter.between(0, 3.1) is None
+    # As much on the wrong side as lies on both sides, in parts of the time between.
+    assert [meter.smear(at) for at in (0, 0.5, 1.5, 2, 3, 4)] == pytest.approx(
+        [0, 0.25, 0.375, 0.5, 0, 0]
+    )
+    meter.add(reading(4, faults=lost))
+    meter.add(reading(5, 900))
+    assert meter.between(2, 3) == 300 * MICRO
+    assert meter.between(2, 3.5) is None
+
+
 def test_a_counter_that_wraps_goes_on():
     wrap = {"device": PACKAGE, "wraps_at_microjoules": 1000 * MICRO}
     meter = metered(reading(0, 950, **wrap), reading(1, 30, **wrap))
     assert joules_of(meter) == (80, True)
     assert meter.resets == 0
+    lost = reading(1, device=PACKAGE, faults=frozenset({"lost"}))
+    meter = metered(reading(0, 950, **wrap), lost, reading(2, 30, **wrap))
+    assert joules_of(meter) == (0, False)
+    assert (meter.pop_late(), meter.resets) == (80 * MICRO, 0)
 
 
 def test_a_counter_that_starts_over_is_bridged_by_power():

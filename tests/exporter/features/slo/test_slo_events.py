@@ -265,12 +265,6 @@ def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
     assert (counter.good, counter.bad) == (0, 3)
 
 
-def test_an_unknown_signal_is_no_event() -> None:
-    counter = EventCounter(on_signal("triton_up", at_least=1))
-    counter.add([], 0)
-    assert (counter.good, counter.bad) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("preset", "wanted"),
     [
@@ -302,29 +296,38 @@ def test_an_unknown_signal_is_no_event() -> None:
     ],
 )
 def test_a_preset_is_its_objectives(preset, wanted) -> None:
-    found = expanded((PresetObjective(name="web", preset=preset, models="l*"),))
-    assert {objective.models for objective in found} == {"l*"}
+    settings = {"models": "l*", "source": "probes"}
+    found = expanded((PresetObjective(name="web", preset=preset, **settings),))
+    assert {(o.models, o.source) for o in found} == {("l*", "probes")}
     assert wanted == [
         (o.name, o.kind, o.objective_ratio, getattr(o, "threshold_seconds", None))
         for o in found
     ]
 
 
-def test_the_energy_preset_judges_joules_of_an_inference_idle_and_all() -> None:
-    preset = PresetObjective(name="web", preset="energy", joules_per_inference=2.0)
-    (objective,) = preset.expand()
-    assert objective.name == "web-energy"
-    counter = EventCounter(objective)
-    spec = catalogue.INFERENCE_ENERGY
-    for basis, boundary, joules in (
-        ("full", "gpu", 1.9),
-        ("full", "gpu", 2.1),
-        ("full", "host", 9.0),
-        ("active", "gpu", 9.0),
-    ):
-        place = (boundary, "nvml", basis)
-        counter.add([Sample(spec, joules, ("m", "1", *place))], 0)
-    assert (counter.good, counter.bad) == (1, 1)
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        (
+            {"preset": "throughput", "per_second": 7.0},
+            {"metric": "triton_inferences_total", "at_least": 7.0},
+        ),
+        (
+            {"preset": "energy", "joules_per_inference": 2.0, "boundary": "host"},
+            {
+                "metric": "triton_inference_energy_joules",
+                "labels": {"boundary": "host", "basis": "full"},
+                "at_most": 2.0,
+            },
+        ),
+    ],
+)
+def test_a_preset_of_readings_bounds_one_metric(settings, wanted) -> None:
+    (objective,) = PresetObjective(name="web", models="l*", **settings).expand()
+    name = f"web-{settings['preset']}"
+    assert objective == SignalObjective(
+        name=name, objective_ratio=0.99, models="l*", **wanted
+    )
 
 
 @pytest.mark.parametrize(
@@ -349,6 +352,13 @@ def test_the_energy_preset_judges_joules_of_an_inference_idle_and_all() -> None:
             "{kind: preset, name: x, preset: throughput}",
             (
                 "found preset throughput and per_second None; set per_second with"
+                " preset throughput, and only there"
+            ),
+        ),
+        (
+            "{kind: preset, name: x, preset: chat, per_second: 1}",
+            (
+                "found preset chat and per_second 1.0; set per_second with"
                 " preset throughput, and only there"
             ),
         ),

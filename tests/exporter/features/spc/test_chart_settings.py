@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from chart_scene import Scene, score, signal
 
-from exporter.features.spc.control_charts import PageHinkley
-
 
 def test_a_fast_initial_response_shortens_the_way_to_an_alarm() -> None:
     def looks(value, *, fast):
@@ -48,16 +46,3 @@ def test_page_hinkley_reports_a_rise_above_and_a_fall_below(
     assert alarms == {side: 1, other: 0, "both": 1}
     statistic = scene.value("triton_spc_statistic", "page_hinkley")
     assert (statistic > 0) == (side == "upper")
-
-
-@pytest.mark.parametrize("shift", [0.8, -0.8])
-def test_page_hinkley_with_a_learnt_mean_gets_used_to_a_small_shift(shift):
-    chart, limit = PageHinkley(0.25, 20.0), 100.0
-    memory, found = chart.fresh(limit), []
-    for _ in range(400):
-        memory = chart.step(memory, np.float64(shift), limit)
-        upper, lower = chart.statistics(memory)
-        found.append(float(upper if shift > 0 else lower))
-        assert (lower if shift > 0 else upper) == 0
-    assert 5 < max(found) < 20
-    assert found[-1] == 0

@@ -49,19 +49,6 @@ def fed(signal, values):
 
 
 class TestLearning:
-    def test_mean_and_spread_are_those_of_the_baseline(self) -> None:
-        found = learn(noise(500, seed=2))
-        assert (found.mean, found.sigma) == pytest.approx((10, 2), rel=0.05)
-        assert found.assumption == "independent"
-        assert found.correlation == 0
-        assert found.normal
-
-    def test_neighbours_that_follow_one_another_are_noticed_and_taken_out(self) -> None:
-        found = learn(noise(2000, correlation=0.7))
-        assert found.assumption == "residuals"
-        assert found.correlation == pytest.approx(0.7, abs=0.05)
-        assert found.residual_sigma == pytest.approx(2 * math.sqrt(1 - 0.7**2), rel=0.1)
-
     def test_a_wave_that_no_neighbour_explains_is_called_doubtful(self) -> None:
         wave = [math.sin(i / 3) + 0.2 * value for i, value in enumerate(noise(400))]
         assert learn(wave).assumption == "doubtful"
@@ -75,18 +62,37 @@ class TestLearning:
         assert found.sigma > 0
         assert learn([0.971] * 50, least_sigma=0.01).sigma == 0.01
 
-    def test_errors_and_doubts_come_as_often_as_they_are_said_to(self) -> None:
-        rng = np.random.default_rng(6)
-        found = [learn(values) for values in rng.normal(5.0, 3.0, (400, 300)).tolist()]
-        # Mean and spread are within their bounds in nine of ten, and not in all.
-        shifts = [abs(one.mean - 5.0) / 3.0 <= one.shift_error for one in found]
-        spreads = [3.0 / one.sigma <= one.spread_error for one in found]
-        assert 0.86 < np.mean(shifts) < 0.97
-        assert 0.86 < np.mean(spreads) < 0.98
+    @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
+    def test_errors_and_doubts_come_as_often_as_they_are_said_to(
+        self, correlation
+    ) -> None:
+        found = [
+            learn(noise(300, mean=5.0, sigma=3.0, correlation=correlation, seed=seed))
+            for seed in range(400)
+        ]
+        learnt = np.array([one.correlation for one in found])
+        deviation = np.array([one.residual_sigma for one in found])
+        # The long-run mean and spread of residuals are within their bounds in nine of
+        # ten, and not in all.
+        shifts = np.array([one.mean - 5.0 for one in found]) * (1 - learnt) / deviation
+        spreads = 3.0 * math.sqrt(1 - correlation**2) / deviation
+        spreads *= (1 - learnt) / (1 - correlation)
+        bounded = np.abs(shifts) <= [one.shift_error for one in found]
+        assert 0.86 < np.mean(bounded) < 0.99
+        bounded = spreads <= [one.spread_error for one in found]
+        assert 0.86 < np.mean(bounded) < 0.98
+        # Kendall's correction leaves no bias of the correlation.
+        error = 4 * math.sqrt((1 - correlation**2) / 300 / 400)
+        assert np.mean(learnt) == pytest.approx(correlation, abs=error)
         # Correlation of neighbours beyond two deviations, Ljung and Box at 1 %.
-        independent = [one.correlation == 0 for one in found]
-        assert 0.92 < np.mean(independent) < 0.985
-        assert 0.001 < np.mean([one.assumption == "doubtful" for one in found]) < 0.03
+        doubtful = np.mean([one.assumption == "doubtful" for one in found])
+        assert doubtful < 0.03
+        found_in = {one.assumption for one in found}
+        if correlation:
+            assert found_in <= {"residuals", "doubtful"}
+        else:
+            assert 0.92 < np.mean(learnt == 0) < 0.985
+            assert doubtful > 0.001
         assert 0.96 < np.mean([one.normal for one in found]) < 0.999
 
     def test_skewness_and_tails_are_judged_as_scipy_judges_them(self) -> None:
@@ -157,17 +163,6 @@ class TestWatching:
         fed(signal, [0.971] * 300)
         assert not alarmed(signal)
         assert signal.add(0.95)
-
-    def test_correlated_noise_brings_no_more_false_alarms_than_promised(self) -> None:
-        alarms = {0.0: 0, 0.6: 0}
-        for correlation in alarms:
-            for seed in range(40):
-                signal = Signal(plan(charts=(Cusum(0.5),), in_control_arl=500))
-                values = noise(1200, correlation=correlation, seed=seed)
-                alarms[correlation] += sum(fed(signal, values))
-        # 40 signals x 1,000 samples at one alarm in 500, the mean being learnt.
-        assert alarms[0.6] < 2.5 * 80
-        assert alarms[0.6] < 2 * alarms[0.0] + 40
 
     def test_what_is_not_finite_or_huge_is_passed_over(self) -> None:
         signal = Signal(plan(given=Baseline(0, 1)))

@@ -225,6 +225,20 @@ class TestState:
         assert second.value("triton_spc_alarm", "cusum") == 1
         assert second.value("triton_spc_samples_total") == 30
 
+    def test_the_state_is_saved_once_in_so_many_seconds(self, tmp_path) -> None:
+        path = tmp_path / "spc.json"
+        scene = Scene(signal(), state_file=path, save_seconds=10)
+        saved = []
+        for _ in range(6):
+            scene.look(score(0.97))
+            saved.append(path.exists())
+            path.unlink(missing_ok=True)
+        assert saved == [False, True] * 3
+        scene.look(score(0.97))
+        assert not path.exists()
+        scene.collector.close()
+        assert path.exists()
+
     @pytest.mark.parametrize("content", [b"\x00", b"[]", b"{}", b'{"version": 1}'])
     def test_a_file_that_is_no_state_is_set_aside(self, tmp_path, content) -> None:
         path = tmp_path / "spc.json"
