@@ -189,6 +189,8 @@ def test_a_server_that_aborts_on_a_lock_of_its_backend_is_started_again(
                     pass
 """,
     )
-    server = start_triton(write_model(tmp_path / "models", "scale", SCALE_CONFIG, source))
+    server = start_triton(
+        write_model(tmp_path / "models", "scale", SCALE_CONFIG, source)
+    )
     assert ask(server) == [2.0, 4.0, 8.0]
     assert "boost::interprocess::lock_exception" in server.log.read_text()
