@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from loadtests.engine import header_blocks
-from loadtests.engine.http2_frames import (
+from loadtests.engine.http2_streams import (
     DEFAULT_WINDOW,
     HEAD,
     HELLO,
@@ -30,7 +30,7 @@ from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadtests.engine.http2_frames import Answered
+    from loadtests.engine.http2_streams import Answered
 
 _DATA, _HEADERS, _RESET, _SETTINGS = 0, 1, 3, 4
 _PUSH, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 5, 6, 7, 8, 9
