@@ -46,6 +46,7 @@ LEFT_OUT: Final = {
     "strict": "zip(strict=…) checks lengths that are always equal",
     "chosen": "a constant or default made greater or less by one: limits, waits and grids"
     " are chosen, and a test of 10 s against 11 s would be a copy of the number",
+    "cache": "the size of a cache: answers are the same with any",
     "copied": "one of more than 16 numbers of a table, which is copied from data sheets",
 }
 """Places without a mutant, and why: nobody could notice it but by a copy of the code."""
@@ -150,6 +151,11 @@ def _ruled(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "message", message
         case ast.Call(func=ast.Name(id="zip"), keywords=keywords):
             yield from (("strict", word) for word in keywords if word.arg == "strict")
+        case ast.Call(
+            func=ast.Name(id="lru_cache") | ast.Attribute(attr="lru_cache"),
+            keywords=keywords,
+        ):
+            yield from (("cache", word) for word in keywords if word.arg == "maxsize")
 
 
 def _numbers(value: ast.expr) -> Iterator[tuple[str, ast.AST]]:
