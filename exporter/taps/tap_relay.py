@@ -93,8 +93,13 @@ class _End(asyncio.Protocol):
         if self.other is not None:
             self.other.resume_reading("other end is full")
 
-    def connection_lost(self, _: Exception | None) -> None:
+
+class _ServerEnd(_End):
+    """The Unix end, behind the TCP end."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
         """End both."""
+        super().connection_lost(exc)
         self._relay.server_lost()
 
 
@@ -150,8 +155,9 @@ class Relay(_End):
         super().resume_writing()
         self.resume_reading("answers are not read")
 
-    def connection_lost(self, _: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """End both: the server cancels the calls of a client that left."""
+        super().connection_lost(exc)
         self._visitor.leave()
         self._set_timer(None)
         if self._joining is not None:
@@ -196,7 +202,7 @@ class Relay(_End):
             self.transport.abort()
 
     async def _join(self, data: bytes) -> None:
-        behind = _End(self)
+        behind = _ServerEnd(self)
         behind.other = self
         try:
             end = await self._connected()
