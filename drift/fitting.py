@@ -22,7 +22,8 @@ from drift.column_ring import Intake
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
 from drift.grid import CELLS
-from drift.joint import CATEGORY, JointCounter
+from drift.joint import CATEGORY
+from drift.joint_counting import JointCounter
 from drift.joint_fitting import fit_joint
 from drift.parts import parts
 from drift.projection import Summary, project
