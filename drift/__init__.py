@@ -5,6 +5,7 @@
     grid.py        rows into these cells                               NumericGrid
     window.py      rows -> counts in bounded memory, exact merge       Accumulator, Counts
     joint.py       correlations between columns, in batches of rows    JointModel
+    joint_counting.py  rows of a stream put together to batches    JointCounter
     joint_pairs.py the pairs of columns whose correlation changed      changed_pairs
     reference.py   what the model was trained on                       ProfileBuilder, Profile
     limits.py      caveats of the guarantee, and blind spots              Profile.caveats

@@ -23,7 +23,8 @@ from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
 from drift.feature_slices import feature_slices
 from drift.grid import CELLS
-from drift.joint import CATEGORY, JointCounter
+from drift.joint import CATEGORY
+from drift.joint_counting import JointCounter
 from drift.joint_fitting import fit_joint
 from drift.projection import Summary, project
 from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance

@@ -27,7 +27,7 @@ from drift.grid import (
     UNSEEN,
     NumericGrid,
 )
-from drift.joint import JointCounter
+from drift.joint_counting import JointCounter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
