@@ -10,6 +10,7 @@ from drift.report.words import (
     OUTCOMES,
     headline,
     kind_of_change,
+    number_of_features,
     percent,
     promise,
     sizes,
@@ -60,7 +61,7 @@ def document(
     title = f"{OUTCOMES[found.outcome]}: {origin.data} compared with {origin.reference}"
     about = (
         f"reference {found.reference_rows:,} rows · data {found.rows:,} rows · "
-        f"{len(found.features)} features · {origin.made_at}"
+        f"{number_of_features(found)} · {origin.made_at}"
     )
     return Document(title, _blocks(found, profile, counts, origin), (about,))
 
@@ -93,7 +94,7 @@ def _ranking(found: Judgement) -> Table:
         rows.append(
             (
                 feature.name,
-                "changed" if feature.changed else "",
+                "yes" if feature.changed else "",
                 f"{feature.log_evidence:.1f}",
                 "-" if psi is None else f"{psi.value:.3g}{' !' if psi.beyond else ''}",
                 "-" if psi is None else f"{psi.null_bound:.3g}",

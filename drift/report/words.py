@@ -26,10 +26,15 @@ _NOTABLE_SHIFT: Final = 0.02
 _NOTABLE_SCALE: Final = 0.02
 
 
+def number_of_features(found: Judgement) -> str:
+    """Return the number of features in words; the test of correlations is none."""
+    number = sum(feature.kind != "joint" for feature in found.features)
+    return f"{number} feature{'s' * (number != 1)}"
+
+
 def headline(found: Judgement) -> str:
     """Return the outcome in a sentence."""
-    number = sum(feature.kind != "joint" for feature in found.features)
-    features = f"{number} feature{'s' * (number != 1)}"
+    features = number_of_features(found)
     if found.outcome == "drift":
         count = sum(feature.kind != "joint" for feature in found.changed)
         correlated = len(found.changed) > count

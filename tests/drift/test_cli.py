@@ -152,6 +152,10 @@ def test_a_report_is_one_page_that_needs_nothing_else(profile, files, tmp_path, 
     page = tmp_path / "report.html"
     assert run("report", profile, files["moved"], "--output", page) == 1
     content = page.read_text("utf-8")
+    # The test of correlations is no feature.
+    assert (
+        content.count("in 1 of 3 features.") == content.count(" rows · 3 features") == 1
+    )
     parsed = Page()
     parsed.feed(content)
     assert all(link.startswith("#") for link in parsed.links)
