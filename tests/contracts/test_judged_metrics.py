@@ -112,3 +112,27 @@ async def test_an_objective_on_what_is_added_last_counts(metric) -> None:
                     and any(a.values("triton_spc_samples_total", signal="judged"))
                 )
             )
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            {"slos": [objective("nope")]},
+            "slos[0]: found metric 'nope'; want a gauge or counter of METRICS.md",
+        ),
+        (
+            {"collectors": [chart("nope")]},
+            "collectors[0].signals[0]: found metric 'nope'; want a gauge, counter or "
+            "histogram of METRICS.md",
+        ),
+        (
+            {"slos": [{**objective("triton_up"), "labels": {"zone": "1"}}]},
+            "slos[0]: found labels ['zone']; triton_up has []",
+        ),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_with_what_can(document, message) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(json.dumps(document).encode(), "FILE", {})
+    assert str(refused.value) == f"FILE: {message}"
