@@ -142,7 +142,7 @@ class JointModel:
 
     @classmethod
     def from_state(
-        cls, told: dict[str, Any], numeric: int, categories: Sequence[CategoryGrid]
+        cls, saved: dict[str, Any], numeric: int, categories: Sequence[CategoryGrid]
     ) -> JointModel:
         """Restore what `state` returned, beside the same `numeric` features and categories.
 
@@ -150,22 +150,22 @@ class JointModel:
             StateError: it is not of these features.
             TypeError, ValueError, KeyError, IndexError: it cannot be read.
         """
-        used = np.array(told["used"], np.intp).reshape(-1)
+        used = np.array(saved["used"], np.intp).reshape(-1)
         if used.size and not (used.min() >= 0 and used.max() < numeric):
             raise StateError(f"numeric features {used.tolist()} of {numeric}")
         codes = tuple(
             Code.of(category, *code)
-            for category, code in zip(categories, told["codes"], strict=True)
+            for category, code in zip(categories, saved["codes"], strict=True)
         )
         columns = used.size + sum(code.chosen.size for code in codes)
         return cls(
             used,
-            np.array(told["centre"], np.float64).reshape(used.shape),
-            np.array(told["width"], np.float64).reshape(used.shape),
+            np.array(saved["centre"], np.float64).reshape(used.shape),
+            np.array(saved["width"], np.float64).reshape(used.shape),
             codes,
-            _symmetric(told["mean"], columns, 0.0),
-            _symmetric(told["deviation"], columns, 1.0),
-            float(told["limit"]),
+            _symmetric(saved["mean"], columns, 0.0),
+            _symmetric(saved["deviation"], columns, 1.0),
+            float(saved["limit"]),
         )
 
 

@@ -102,17 +102,17 @@ class JointCounter:
         rows = self._buffer[: self._held].astype(np.float64)
         return {"rows": rows, "skip": self._skip, "taken": self._taken}
 
-    def resume(self, told: dict[str, Any]) -> None:
+    def resume(self, saved: dict[str, Any]) -> None:
         """Restore what `state` returned.
 
         Raises:
             ValueError: it is of other columns, or more than a batch.
             KeyError, TypeError: it cannot be read.
         """
-        rows = np.array(told["rows"], np.float64)
+        rows = np.array(saved["rows"], np.float64)
         held = rows.shape[0]
         if not held < BATCH:
             raise ValueError(f"an open batch of {held} rows")
         self._buffer[:held] = rows.reshape(held, self._buffer.shape[1])
         self._held = held
-        self._skip, self._taken = max(int(told["skip"]), 0), int(told["taken"])
+        self._skip, self._taken = max(int(saved["skip"]), 0), int(saved["taken"])

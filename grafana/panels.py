@@ -310,7 +310,7 @@ def heat(
     """Colour over time: of histogram buckets, or of one value for each series."""
     panel = framed_panel(heatmap.Panel(), title, description, unit, span)
     panel = panel.no_value(hint([query.expr]))
-    asked = target(query, 0)
+    wanted = target(query, 0)
     if buckets:
-        asked = asked.format(PromQueryFormat.HEATMAP)
-    return panel.calculate(calculate=False).with_target(asked)
+        wanted = wanted.format(PromQueryFormat.HEATMAP)
+    return panel.calculate(calculate=False).with_target(wanted)

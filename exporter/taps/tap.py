@@ -174,7 +174,7 @@ class Tap:
         elif route.admit is not None and ADMITTED not in scope.get("state", ()):
             answer = route.admit(TapHead(scope["path"], scope["headers"]))
         if answer is None:
-            return await self._take(route, scope, receive)
+            return await self._receive(route, scope, receive)
         await self._drop(receive)
         self._count(route, answer)
         return answer
@@ -234,7 +234,9 @@ class Tap:
         if answer.outcome == "too_large" and route.too_large is not None:
             route.too_large()
 
-    async def _take(self, route: TapRoute, scope: Scope, receive: Receive) -> TapAnswer:
+    async def _receive(
+        self, route: TapRoute, scope: Scope, receive: Receive
+    ) -> TapAnswer:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]

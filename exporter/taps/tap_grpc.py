@@ -214,7 +214,7 @@ class GrpcTap:
             if message is None:
                 return
             taken += 1
-            outcome, reason = await self._take(route, message, sender)
+            outcome, reason = await self._receive(route, message, sender)
             if outcome in _CODES:
                 await context.abort(_CODES[outcome], reason)
             await context.write(_EMPTY)
@@ -260,7 +260,7 @@ class GrpcTap:
             return None
         return bytes(message)
 
-    async def _take(
+    async def _receive(
         self, route: MessageRoute, message: bytes, sender: str
     ) -> tuple[Outcome, str]:
         # Also for a stream that continues over a reload.
@@ -286,7 +286,7 @@ class GrpcTap:
             return self._overloaded(route, str(crowded))
         try:
             future = self._workers.submit(
-                self._entrance.parsing.run, route.take, message
+                self._entrance.parsing.run, route.process, message
             )
         except BaseException:
             held.let_go()

@@ -103,14 +103,14 @@ class MessageRoute:
     """Handlers of the gRPC tap's messages.
 
     `admit` is called first, in the event loop, so it has to be quick: it returns the outcome
-    of a message that is refused unread, or None. `take` is called in a worker thread and raises
+    of a message that is refused unread, or None. `process` is called in a worker thread and raises
     nothing. Both add a reason for the sender, or "".
     """
 
     source: str
     max_message_bytes: int
     admit: Callable[[bytes], tuple[Outcome | None, str]]
-    take: Callable[[bytes], tuple[Outcome, str]]
+    process: Callable[[bytes], tuple[Outcome, str]]
 
 
 @runtime_checkable

@@ -123,7 +123,7 @@ class MultiTarget:
         workers = Workers(1, "multi-target")
         try:
             return await workers.submit(
-                _look, config, target, module, deadline, watched
+                _probe_target, config, target, module, deadline, watched
             )
         finally:
             self._running -= 1
@@ -185,16 +185,16 @@ def _without_text(value: Any, *, below: bool = False) -> Any:
 
 def _timeout_seconds(headers: Mapping[str, str]) -> float:
     try:
-        asked = float(headers["x-prometheus-scrape-timeout-seconds"])
+        timeout = float(headers["x-prometheus-scrape-timeout-seconds"])
     except (KeyError, ValueError):
         return DEFAULT_TIMEOUT_SECONDS
-    if not 0 < asked < float("inf"):
+    if not 0 < timeout < float("inf"):
         return DEFAULT_TIMEOUT_SECONDS
-    offset = min(TIMEOUT_OFFSET_SECONDS, asked / 2)
-    return min(asked - offset, MAX_TIMEOUT_SECONDS)
+    offset = min(TIMEOUT_OFFSET_SECONDS, timeout / 2)
+    return min(timeout - offset, MAX_TIMEOUT_SECONDS)
 
 
-def _look(
+def _probe_target(
     config: Config,
     target: TargetSettings,
     module: AnyProbe,

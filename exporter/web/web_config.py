@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 
 Version = Literal["TLS12", "TLS13"]
 ClientAuth = Literal[
@@ -206,29 +206,29 @@ class WebConfigFile:
         self._context = self._fresh_context()
         self._seen = self._stamps()
         self._refused = ""
-        self._looked = clock()
+        self._checked_at = clock()
 
     @property
     def config(self) -> WebConfig:
         """Return the configuration in force."""
-        self._look()
+        self._reload_if_changed()
         return self._config
 
     @property
     def context(self) -> ssl.SSLContext | None:
         """TLS as it is in force, None for plain HTTP."""
-        self._look()
+        self._reload_if_changed()
         return self._context
 
     def _fresh_context(self) -> ssl.SSLContext | None:
         tls = self._config.tls_server_config
         return None if tls is None else tls.context()
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         now = self._clock()
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._checked_at < CHECK_SECONDS:
             return
-        self._looked = now
+        self._checked_at = now
         stamps = self._stamps()
         if stamps == self._seen:
             return

@@ -123,8 +123,8 @@ async def test_an_objective_on_what_is_added_last_counts(metric) -> None:
         ),
         (
             {"collectors": [chart("nope")]},
-            "collectors[0].signals[0]: found metric 'nope'; want a gauge, counter or "
-            "histogram of METRICS.md",
+            "collectors[0].signals[0]: found metric 'nope'; want a gauge, "
+             "counter or histogram of METRICS.md",
         ),
         (
             {"slos": [{**objective("triton_up"), "labels": {"zone": "1"}}]},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.commands.audit.audit_document import WIDTH, document
 from exporter.commands.audit.audit_report import Report, report_of
-from exporter.commands.audit.gather import look
+from exporter.commands.audit.gather import gather
 from exporter.config import configuration, connect
 from exporter.errors import ConfigError
 from exporter.system import whole_file
@@ -26,7 +26,7 @@ MOST_SECONDS: Final = 600.0
 
 
 def audit(
-    config: Path | None, duration_seconds: float, tell: Callable[[str], None]
+    config: Path | None, duration_seconds: float, report_step: Callable[[str], None]
 ) -> Report:
     """Inspect the configured server once; without one that of localhost.
 
@@ -40,7 +40,7 @@ def audit(
     target = connect.triton(loaded, "audit")
     started_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     began = time.monotonic()
-    evidence = look(loaded, duration_seconds, tell)
+    evidence = gather(loaded, duration_seconds, report_step)
     return report_of(
         evidence,
         target,

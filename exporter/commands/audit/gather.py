@@ -42,12 +42,12 @@ MOST_SERIES: Final = 100_000
 ROUND_TRIPS: Final = 5
 
 
-def look(
-    config: Config, duration_seconds: float, tell: Callable[[str], None]
+def gather(
+    config: Config, duration_seconds: float, report_step: Callable[[str], None]
 ) -> Evidence:
     """Observe the target for `duration_seconds`, and a moment more.
 
-    `tell` is given one line for each step. Errors of the server are not raised.
+    `report_step` gets one line for each step. Errors of the server are not raised.
 
     Raises:
         ConfigError: a TLS file of the target cannot be read.
@@ -60,12 +60,12 @@ def look(
         models=config.models,
     )
     try:
-        return _Look(config, access, duration_seconds).take(tell)
+        return _Gathering(config, access, duration_seconds).evidence(report_step)
     finally:
         access.close()
 
 
-class _Look:
+class _Gathering:
     def __init__(self, config: Config, access: Access, duration_seconds: float) -> None:
         self._config = config
         self._access = access
@@ -73,9 +73,11 @@ class _Look:
         self._began = access.clock()
         self._problems: dict[Part, str] = {}
 
-    def take(self, tell: Callable[[str], None]) -> Evidence:
+    def evidence(self, report_step: Callable[[str], None]) -> Evidence:
         """Every step in turn."""
-        tell(f"reading the state and the models of {self._config.target.address}")
+        report_step(
+            f"reading the state and the models of {self._config.target.address}"
+        )
         http = self._http()
         try:
             network_seconds = self._round_trip()
@@ -91,11 +93,13 @@ class _Look:
         first = self._statistics()
         window_began = self._now()
         left = max(0.0, self._duration * WINDOW_END_SHARE - self._now())
-        tell(f"{len(inventory.models)} models; watching production for {left:.0f} s")
+        report_step(
+            f"{len(inventory.models)} models; watching production for {left:.0f} s"
+        )
         idle(left)
         second = self._statistics()
         window_seconds = self._now() - window_began
-        tell("sending a tensor through each model")
+        report_step("sending a tensor through each model")
         answers, not_asked = ask(
             self._config.all_probes(),
             self._access,

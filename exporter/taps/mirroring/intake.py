@@ -62,7 +62,7 @@ class Intake:
         self._rates = rates
         self._sampler = Sampler(access.clock, rng)
         self._lock = threading.Lock()
-        self._looked_at: Inventory | None = None
+        self._inventory: Inventory | None = None
         self._known: frozenset[str] = frozenset()
         self._wanted: dict[str, bool] = {}
         self._wanted_until = 0.0
@@ -150,9 +150,9 @@ class Intake:
 
     def _refresh(self) -> None:
         current = self._access.board.current
-        if current is not self._looked_at:
+        if current is not self._inventory:
             self._known = frozenset(name for name, _ in current.models)
-            self._looked_at = current
+            self._inventory = current
         now = self._access.clock()
         if now >= self._wanted_until:
             self._wanted = {}

@@ -25,7 +25,7 @@ class MessageSink:
 
     def route(self) -> MessageRoute:
         """Return the tap's route for it."""
-        return MessageRoute(SOURCE, self._max_body_bytes, self.admit, self.take)
+        return MessageRoute(SOURCE, self._max_body_bytes, self.admit, self.process)
 
     def admit(self, message: bytes) -> tuple[Outcome | None, str]:
         """Return why a message is not read; None and "" where it is to be read."""
@@ -35,7 +35,7 @@ class MessageSink:
             return "malformed", str(error)
         return self._intake.admit(model, "request"), ""
 
-    def take(self, message: bytes) -> tuple[Outcome, str]:
+    def process(self, message: bytes) -> tuple[Outcome, str]:
         """Read one message and hand it on."""
         try:
             found = mirrored_messages.read(message)

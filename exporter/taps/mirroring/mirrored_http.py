@@ -25,14 +25,14 @@ ANSWER_SECONDS: Final = 0.05
 _MAX_LENGTH_DIGITS: Final = 19
 
 
-def _told(outcome: Outcome) -> TapAnswer:
+def _answer_of(outcome: Outcome) -> TapAnswer:
     # Always 200: a missing subscriber is no error of the mirror.
     return TapAnswer(outcome, headers={"tritonwatch-outcome": outcome})
 
 
-TAKEN: Final = _told("accepted")
+TAKEN: Final = _answer_of("accepted")
 PASSED_OVER: Final[dict[Outcome, TapAnswer]] = {
-    outcome: _told(outcome)
+    outcome: _answer_of(outcome)
     for outcome in ("sampled_out", "unwanted", "unknown_model", "own")
 }
 

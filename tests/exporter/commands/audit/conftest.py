@@ -8,7 +8,7 @@ import pytest
 from waiting import patience
 
 from exporter.commands.audit.audit_report import Report, report_of
-from exporter.commands.audit.gather import look
+from exporter.commands.audit.gather import gather
 from exporter.config.configuration import Config
 
 
@@ -72,7 +72,7 @@ def audit(config):
         seconds = patience(seconds)
         made = config(fake, **changes)
         told = []
-        evidence = look(made, seconds, told.append)
+        evidence = gather(made, seconds, told.append)
         report = report_of(
             evidence,
             made.target,
