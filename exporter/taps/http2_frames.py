@@ -21,18 +21,25 @@ _PADDED: Final = 0x08
 _PRIORITY: Final = 0x20
 _PRIORITY_BYTES: Final = 5
 _SIZE_UPDATE: Final = 0x20
+_MANY_FRAMES: Final = 1_000
+_FRAME_BYTES: Final = 20
+"""Mean size, with its head, below which frames are too small after the first ones. Those
+of a mirror's calls have 40 and more; pings, settings and empty frames 9 to 17.
+"""
 _INTEGER_BYTES: Final = 4
 """The longest integer that is read, after its prefix."""
 
 
-class HeadersError(Exception):
-    """A header block is too long, has too many headers, or cannot be read."""
+class FramesError(Exception):
+    """A header block is too long, has too many headers or cannot be read, or frames are small."""
 
 
 class FrameReader:
     """Follows the frames in a client's data (RFC 9113, 4.1), and keeps headers only."""
 
     def __init__(self) -> None:
+        self._frames = 0
+        self._bytes = 0
         self._head = b""
         """The beginning of a frame's head whose end has not arrived."""
         self._rest_bytes = _PREFACE_BYTES
@@ -48,7 +55,7 @@ class FrameReader:
         """Return the number of frames whose heads end in these data, the next ones.
 
         Raises:
-            HeadersError: see there; nothing more is to be read.
+            FramesError: see there; nothing more is to be read.
         """
         frames, position = 0, 0
         if self._head:
@@ -71,13 +78,17 @@ class FrameReader:
 
     def _begin_frame(self, head: bytes) -> None:
         self._rest_bytes = int.from_bytes(head[:3], "big")
+        self._frames += 1
+        self._bytes += len(head) + self._rest_bytes
+        if self._frames > _MANY_FRAMES and self._bytes < _FRAME_BYTES * self._frames:
+            raise FramesError
         if head[3] not in (_HEADERS, _CONTINUATION):
             return
         self._headers = bytearray()
         self._flags = head[4] if head[3] == _HEADERS else head[4] & _END_HEADERS
         self._block_bytes += len(head) + self._rest_bytes
         if self._block_bytes > MAX_HEAD_BYTES:
-            raise HeadersError
+            raise FramesError
 
     def _end_frame(self, content: bytearray) -> None:
         self._headers = None
@@ -88,8 +99,7 @@ class FrameReader:
             del content[:_PRIORITY_BYTES]
         self._block += content
         if self._flags & _END_HEADERS:
-            if number_of_headers(self._block) > MAX_HEADERS:
-                raise HeadersError
+            number_of_headers(self._block)
             self._block.clear()
             self._block_bytes = 0
 
@@ -98,11 +108,14 @@ def number_of_headers(block: bytes | bytearray) -> int:
     """Return the number of headers in a block, and updates of the table's size (RFC 7541, 6).
 
     Raises:
-        HeadersError: a number or text goes on after the end, or a number is too long.
+        FramesError: there are more than `MAX_HEADERS`, a number or text goes on after the
+            end, or a number is too long.
     """
     position = number = 0
     while position < len(block):
         number += 1
+        if number > MAX_HEADERS:
+            raise FramesError
         first = block[position]
         if first & 0x80:
             _, position = _integer(block, position, 0x7F)
@@ -114,7 +127,7 @@ def number_of_headers(block: bytes | bytearray) -> int:
                 size, position = _integer(block, position, 0x7F)
                 position += size
     if position > len(block):
-        raise HeadersError
+        raise FramesError
     return number
 
 
@@ -131,4 +144,4 @@ def _integer(block: bytes | bytearray, position: int, prefix: int) -> tuple[int,
                 return value, position + 1
     except IndexError:
         pass
-    raise HeadersError
+    raise FramesError

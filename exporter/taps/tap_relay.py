@@ -15,7 +15,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from exporter.network.connections import HEAD_SECONDS
-from exporter.taps.http2_frames import FrameReader, HeadersError
+from exporter.taps.http2_frames import FrameReader, FramesError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Path = Callable[[str], Awaitable[str]]
 
 _BUFFER_BYTES: Final = 256 << 10
+_RECEIVE_BYTES: Final = 32 << 10
 _FRAMES_PER_SECOND: Final = 20_000
 """Frames that are read from one address; a call of a mirror takes about ten."""
 _FRAMES_AHEAD_SECONDS: Final = 0.1
@@ -123,8 +124,9 @@ class Relay(_End):
         """Wait for the client's data: in HTTP/2 the client starts."""
         super().connection_made(transport)
         # The kernel would hold megabytes, and an end behind them is not seen before them.
+        # And many small frames at once would keep the event loop busy.
         transport.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES
+            socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES
         )
         self._visitor.end = self._abort
         self._visitor.idle_since = lambda: self._active_at
@@ -136,7 +138,7 @@ class Relay(_End):
             self._set_timer(None)
         try:
             self._limit_frames(self._frames.read(data))
-        except HeadersError:
+        except FramesError:
             self._abort()
             return
         if self._joining is None:

@@ -12,7 +12,7 @@ from exporter.network.connections import MAX_HEAD_BYTES
 from exporter.taps.http2_frames import (
     MAX_HEADERS,
     FrameReader,
-    HeadersError,
+    FramesError,
     number_of_headers,
 )
 
@@ -41,7 +41,7 @@ def read(*frames: bytes, size: int = 10_000) -> int:
 @pytest.mark.parametrize("size", [*range(1, 40), 309, 10_000])
 def test_each_frame_is_counted_once(size):
     assert read(*FRAMES, size=size) == len(FRAMES)
-    with pytest.raises(HeadersError):
+    with pytest.raises(FramesError):
         read(*FRAMES, frame(HEADERS, END_HEADERS, 5, INDEXED * 301), size=size)
 
 
@@ -70,7 +70,7 @@ def test_a_header_block_may_be_as_long_as_a_request_s_head_and_no_longer(frames,
     rest = MAX_HEAD_BYTES - each * (frames - 1)
     longest = block(*[each] * (frames - 1), rest)
     assert read(longest, longest, size=size) == 2 * frames
-    with pytest.raises(HeadersError):
+    with pytest.raises(FramesError):
         read(block(*[each] * (frames - 1), rest + 1), size=size)
 
 
@@ -90,7 +90,7 @@ def test_padding_and_priority_are_no_headers(number, flags):
     if number == MAX_HEADERS:
         assert read(sent, *FRAMES) == 1 + len(FRAMES)
     else:
-        with pytest.raises(HeadersError):
+        with pytest.raises(FramesError):
             read(sent)
 
 
@@ -117,5 +117,18 @@ def test_as_many_headers_are_found_as_were_encoded(huffman, seed):
     [b"\xff", b"\xff\x80\x80\x80\x80\x01", b"\x00\x01", b"\x00\x01a", b"\x04\x05ab"],
 )
 def test_a_block_that_cannot_be_read_is_refused(broken):
-    with pytest.raises(HeadersError):
+    with pytest.raises(FramesError):
         number_of_headers(INDEXED + broken)
+
+
+@pytest.mark.parametrize("size", [19, 20])
+def test_many_small_frames_are_refused(size):
+    small = frame(8, 0, 0, b"w" * (size - 9))
+    assert read(small * 1_000) == 1_000
+    if size == 20:
+        assert read(small * 3_000) == 3_000
+    else:
+        with pytest.raises(FramesError):
+            read(small * 1_001)
+    # Among larger frames they are usual.
+    assert read((small * 9 + frame(0, 0, 1, b"d" * 100)) * 200) == 2_000

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import secrets
+import socket
 import time
 from pathlib import Path
 
 import pytest
 from attack_connections import connected
 from grpc_tap_clients import Served, message
-from http2_floods import FLOODS, START, calls, pings, settings, windows
+from http2_floods import FLOODS, START, calls
+from http2_wire import frame
 from waiting import patience, wait_until
 
+from exporter.network.admission import Admission
+from exporter.network.listening import Acceptor, bind
 from exporter.taps import tap_relay
+from exporter.taps.tap_relay import Relay
 
 FLOODED_SECONDS = 1.0
 WAITING_BYTES = 8 << 20
@@ -54,11 +61,50 @@ def test_a_flood_leaves_nothing_behind_and_the_tap_ends(access, frames):
         served.close()
 
 
-@pytest.mark.parametrize("frames", [settings, pings])
-def test_who_reads_no_answers_is_read_no_further(serve_grpc, frames):
-    served = serve_grpc()
-    assert flood(served, frames, connections=1) < WAITING_BYTES
-    assert served.call(message()) == b""
+def long_settings(_) -> bytes:
+    """Settings that are large enough not to be refused, each of which is acknowledged."""
+    most_streams = b"\0\x03\0\0\0\x10"
+    return frame(4, 0, 0, 2 * most_streams) * 1_000
+
+
+def send_unread(address) -> int:
+    """Send messages without reading an answer; the bytes that were taken."""
+    message, sent = frame(0, 0, 1, b"d" * 16_384), 0
+    with connected(address) as client:
+        client.settimeout(patience(1.0))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+        client.sendall(START)
+        with contextlib.suppress(TimeoutError):
+            while sent < 4 * WAITING_BYTES:
+                sent += client.send(message)
+    return sent
+
+
+async def taken_from_who_reads_nothing() -> int:
+    """The bytes that a relay takes for a server that keeps answers in its memory."""
+    path, entrance = f"\0test-{secrets.token_hex(16)}", Admission().grpc
+
+    async def serve(reader, writer) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(2 * data)
+        writer.transport.abort()
+
+    async def where(_) -> str:
+        return path
+
+    async with await asyncio.start_unix_server(serve, path):
+        with bind("127.0.0.1", 0) as listener:
+            acceptor = Acceptor(
+                listener, entrance, lambda visitor: Relay(visitor, entrance, where)
+            )
+            sent = await asyncio.to_thread(send_unread, listener.getsockname()[:2])
+            acceptor.close()
+            await acceptor.wait_closed()
+    return sent
+
+
+def test_who_reads_no_answers_is_read_no_further():
+    assert asyncio.run(taken_from_who_reads_nothing()) < 2 * WAITING_BYTES
 
 
 def test_a_connection_with_many_frames_is_read_on_but_more_slowly(serve_grpc):
@@ -66,7 +112,7 @@ def test_a_connection_with_many_frames_is_read_on_but_more_slowly(serve_grpc):
     host, _, port = served.tap.address.rpartition(":")
     call = calls("ModelInfer", 1, message().SerializeToString())
     flooded = 1.5
-    many = windows(1) * round(flooded * tap_relay._FRAMES_PER_SECOND / 1_000)
+    many = long_settings(1) * round(flooded * tap_relay._FRAMES_PER_SECOND / 1_000)
     with connected((host, int(port))) as client:
         client.settimeout(patience(10))
         began = time.monotonic()
