@@ -108,8 +108,8 @@ def number_of_headers(block: bytes | bytearray) -> int:
     """Return the number of headers in a block, and updates of the table's size (RFC 7541, 6).
 
     Raises:
-        FramesError: there are more than `MAX_HEADERS`, a number or text goes on after the
-            end, or a number is too long.
+        FramesError: the block has more than `MAX_HEADERS` headers, a number in it is too
+            long, or it ends within a number or a text.
     """
     position = number = 0
     while position < len(block):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadtests.capacity import load_objective
-from loadtests.capacity.observation import observation
+from loadtests.capacity.observation import observation, observed
 from loadtests.capacity.search import Search, SearchSettings
 from loadtests.result import Outcome, Requests
 
@@ -141,3 +141,19 @@ def requests_of(
     requests.done[:] = queue.departures(arrivals, rng)
     requests.outcome[:] = Outcome.OK
     return requests
+
+
+def searching(queue, seed, **settings):
+    return search_of(queue, np.random.default_rng([11, seed]), **settings)
+
+
+def run_of(rate, due, late, seconds, block_seconds=0.5):
+    """A run whose requests at `due` missed the terms where `late` is True."""
+    return observed(
+        rate,
+        due,
+        late.reshape(due.size, -1),
+        start_seconds=0,
+        end_seconds=seconds,
+        block_seconds=block_seconds,
+    )

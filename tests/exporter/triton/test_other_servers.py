@@ -68,7 +68,7 @@ async def test_its_models_serve(other):
 
 
 async def failures(served):
-    """What each collector says went wrong."""
+    """Return the error of each collector that failed."""
     status = json.loads((await served.ask("/api/v1/status")).text)
     return {c["collector"]: c["failure"] for c in status["collectors"]}
 

@@ -23,7 +23,7 @@ from exporter.taps.tap_relay import Relay
 
 FLOODED_SECONDS = 1.0
 WAITING_BYTES = 8 << 20
-"""What both sockets of a relay and the relay itself hold at most, doubled."""
+"""Twice the most that a relay and its two sockets hold."""
 
 
 def flood(served, frames, connections=2) -> int:
