@@ -118,10 +118,10 @@ def fuzz_cloudevents(data: bytes) -> None:
 def fuzz_grpc(data: bytes) -> None:
     outcome, reason = MESSAGES.admit(data)
     if outcome is None:
-        outcome, reason = MESSAGES.take(data)
+        outcome, reason = MESSAGES.process(data)
     check(outcome, reason.encode())
     assert MESSAGES.admit(GOOD_MESSAGE) == (None, "")
-    assert MESSAGES.take(GOOD_MESSAGE) == ("accepted", "")
+    assert MESSAGES.process(GOOD_MESSAGE) == ("accepted", "")
     assert READER.got[0].inputs["x"].tolist() == [1]
     READER.got.clear()
 
