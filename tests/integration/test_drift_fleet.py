@@ -105,7 +105,9 @@ def test_replicas_with_different_references_are_never_added_up(
     with monitoring.Prometheus(
         tmp_path, job, scrape_interval="250ms", rules=rules
     ) as prometheus:
-        prometheus.wait("count(triton_feature_observations_total == 0) > 10")
+        # Before any row, of both: a counter first seen later has no rise up to there.
+        at_zero = "count by (instance) (triton_feature_observations_total == 0)"
+        prometheus.wait(f"count({at_zero}) == {len(sidecars)}")
         for _ in range(10):
             for port, centre in zip(taps, profiles, strict=True):
                 rows = rng.normal(centre, 1.0, (100, 8)).astype(np.float32)
