@@ -40,8 +40,10 @@ def test_a_challenger_that_is_slower_is_worse_in_latency_alone(compare, reposito
     fault = Fault("slow", factor=1.0, delay_ms=5)
     set_fault(repository, "digits", fault, version="2")
     sidecar = compare(comparison())
-    page = sidecar.wait(decided("latency_mean", "worse"), 40)
     page = sidecar.wait(decided("latency_p50", "worse"), 40)
+    # A few hundred pairs with a stall among them do not show how rare stalls are, and
+    # then the mean has no verdict.
+    assert verdict(page, "latency_mean") not in {"better", "equivalent"}
     assert page.value(EFFECT, metric="latency_p50", bound="low") > 0.05
     page = sidecar.wait(decided("agreement", "equivalent"), 40)
     assert verdict(page, "accuracy") in {"equivalent", "undecided"}
