@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from exporter.triton.protocol_types import IndexEntry, ModelSpec, ServerInfo
 
@@ -21,7 +21,7 @@ REREAD_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """One read of the server. `models` are those in the index as ready and readable.
+    """One read of the server. `models` are those in the index as ready and `wholly_read`.
 
     While the server does not answer, `models` stays as it was, so that probes continue;
     `up` and `ready` are current.
@@ -150,6 +150,32 @@ def with_steps(spec: ModelSpec, inventory: Inventory) -> dict[ModelKey, ModelSpe
             if step is not None:
                 waiting.append(step)
     return found
+
+
+def wholly_read(
+    specs: Mapping[ModelKey, ModelSpec],
+    ready: Iterable[ModelKey],
+    calls: Mapping[str, Mapping[str, int]],
+) -> dict[ModelKey, ModelSpec]:
+    """The models whose steps and declared calls lead only to models that were read.
+
+    Where a request to one of the others ends is unknown: on a step that is not read yet it
+    would appear as production.
+    """
+    reached = {
+        key: {model for model, _ in spec.steps} | calls.get(key[0], {}).keys()
+        for key, spec in specs.items()
+    }
+    partly = {name for name, version in ready if (name, version) not in specs}
+    while more := {
+        name
+        for (name, _), models in reached.items()
+        if name not in partly and not models.isdisjoint(partly)
+    }:
+        partly |= more
+    return {
+        key: specs[key] for key, models in reached.items() if models.isdisjoint(partly)
+    }
 
 
 def find_model(inventory: Inventory, model: str, version: str) -> ModelSpec | None:

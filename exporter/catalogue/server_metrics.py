@@ -65,5 +65,5 @@ MODEL_LOADS: Final = MetricSpec(
 )
 MODELS_UNREADABLE: Final = MetricSpec(
     "triton_models_unreadable",
-    "Number of ready model versions whose metadata or configuration could not be read.",
+    "Number of ready model versions whose metadata or configuration, or that of a model they reach, could not be read.",
 )

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from exporter import catalogue, errors
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.access.inventory import Inventory
+from exporter.access.inventory import Inventory, wholly_read
 from exporter.access.readiness import ReadinessAsker
 from exporter.samples import Sample
 
@@ -82,7 +82,12 @@ class ServerCollector:
             seconds=min(timeout, self._settings.deadline_seconds / 4),
             may_hang=_may_hang(info),
         )
-        models = {key: spec for key, (_, spec) in self._specs.items()}
+        models = wholly_read(
+            {key: spec for key, (_, spec) in self._specs.items()},
+            [entry.key for entry in index if entry.ready],
+            self._access.own.calls,
+        )
+        unreadable += len(self._specs) - len(models)
         ready = readiness.server is True
         denying = frozenset(
             k for k, ready in readiness.models.items() if ready is False

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-UNRESOLVED_READS: Final = 6
-"""Number of reads for which a request without an answer is still expected."""
+UNRESOLVED_READS: Final = 120
+"""Reads for which a request without an answer is still expected: ten minutes by default.
+
+An overloaded server executes it when those before it in the queue are done.
+"""
 
 
 class OwnShare:
@@ -23,9 +26,9 @@ class OwnShare:
         self._held = 0
         self._refused = 0
         self._unresolved_before = unresolved
-        self._doubtful: deque[int] = deque(maxlen=UNRESOLVED_READS)
-        """Unresolved requests not seen yet, by the read after which we gave up on them.
-        """
+        self._reads = 0
+        self._doubtful: deque[tuple[int, int]] = deque()
+        """Unresolved requests not seen yet: the last read that expects them, and how many."""
         self._finished_before = (finished, finished)
         """Finished requests at the read before the last one, and at the last one."""
 
@@ -42,8 +45,7 @@ class OwnShare:
         As many requests as are in flight are held back until the next read. Of
         `possible`, as many as the remaining increase are attributed to us.
         """
-        self._doubtful.append(unresolved - self._unresolved_before)
-        self._unresolved_before = unresolved
+        self._expect(unresolved)
         before_last, last = self._finished_before
         self._finished_before = (last, finished)
         # Finished at the read before the last, and not counted by the last.
@@ -60,6 +62,16 @@ class OwnShare:
         self.unattributed = self.possible_shown + resolved
         self._held = min(in_flight, pool)
         return pool - self._held
+
+    def _expect(self, unresolved: int) -> None:
+        """Begin a read: expect the requests that were given up since the last one."""
+        self._reads += 1
+        while self._doubtful and self._doubtful[0][0] < self._reads:
+            self._doubtful.popleft()
+        given_up = unresolved - self._unresolved_before
+        self._unresolved_before = unresolved
+        if given_up > 0:
+            self._doubtful.append((self._reads + UNRESOLVED_READS - 1, given_up))
 
     def _match(self, finished: int, pool: int) -> int:
         """Remove our finished requests from `pool`; return how many it contained."""
@@ -106,7 +118,9 @@ class OwnShare:
     def _resolved(self, most: int) -> int:
         """Match unresolved requests, oldest first; returns how many appeared, up to `most`."""
         left = most
-        for place, count in enumerate(self._doubtful):
-            self._doubtful[place] = count - min(count, left)
+        while left and self._doubtful:
+            last_read, count = self._doubtful.popleft()
+            if count > left:
+                self._doubtful.appendleft((last_read, count - left))
             left -= min(count, left)
         return most - left

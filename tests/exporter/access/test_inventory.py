@@ -15,6 +15,7 @@ from exporter.access.inventory import (
     Inventory,
     InventoryBoard,
     latest_version,
+    wholly_read,
 )
 from exporter.features.discovery.server_collector import (
     SAME_LOAD_SECONDS,
@@ -73,6 +74,32 @@ def test_the_latest_version_is_the_highest_number(versions, latest):
 
 def test_versions_of_other_models_do_not_count():
     assert latest_version(held("3", name="other"), "m") is None
+
+
+@pytest.mark.parametrize(
+    ("unread", "known"),
+    [
+        ((), {"leaf", "inner", "outer", "caller", "alone"}),
+        (("leaf",), {"alone"}),
+        (("inner",), {"leaf", "caller", "alone"}),
+        (("outer",), {"leaf", "inner", "caller", "alone"}),
+        # Not ready, as far as the server says: who names it is not kept waiting.
+        (("gone",), {"leaf", "inner", "outer", "caller", "alone"}),
+    ],
+)
+def test_a_model_is_known_once_all_that_its_requests_reach_is_read(unread, known):
+    steps = {"inner": ("leaf",), "outer": ("gone", "inner")}
+    specs = {
+        (name, "1"): ModelSpec(
+            name, "1", (), (), steps=tuple((step, "") for step in steps.get(name, ()))
+        )
+        for name in ("leaf", "inner", "outer", "caller", "alone")
+    }
+    ready = list(specs)
+    for name in unread:
+        specs.pop((name, "1"), None)
+    found = wholly_read(specs, ready, {"caller": {"leaf": 2}})
+    assert {name for name, _ in found} == known
 
 
 # The collector that writes it.
@@ -178,6 +205,16 @@ def test_a_model_never_read_is_not_known(looked, fake):
     assert said["triton_models_unreadable", ()] == 1
     assert said["triton_model_ready", ("a", "1")] == 1
     assert looked.models == ["b"]
+
+
+def test_nobody_asks_a_model_that_calls_one_not_read_yet(looked, fake):
+    looked.access.own.calls = {"b": {"a": 1}}
+    fake.on("model_metadata", model="a").reply(Hung())
+    assert looked()["triton_models_unreadable", ()] == 2
+    assert looked.models == []
+    fake.behave()
+    looked()
+    assert set(looked.models) == {"a", "b"}
 
 
 def test_a_model_that_disappears_between_two_calls_is_gone(looked, fake):
