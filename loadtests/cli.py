@@ -133,7 +133,7 @@ def _add_capacity(commands: Subparsers) -> None:
         commands,
         "capacity",
         "search the highest rate that meets an objective",
-        "loadtests.capacity.capacity_command:run",
+        "loadtests.capacity_command:run",
         _CAPACITY,
     )
     add_target(parser)
@@ -160,7 +160,7 @@ def _add_capacity(commands: Subparsers) -> None:
 
 
 def _add_efficiency(commands: Subparsers) -> None:
-    module = "loadtests.efficiency.efficiency_command"
+    module = "loadtests.efficiency_command"
     text = "measure energy from full load to idle"
     parser = add_command(commands, "efficiency", text, f"{module}:run_curve", _CURVE)
     _add_metered(parser)
@@ -214,7 +214,7 @@ def _add_report(commands: Subparsers) -> None:
         commands,
         "report",
         "make a report of a result, or compare two",
-        "loadtests.report.load_report_command:run",
+        "loadtests.load_report_command:run",
         _REPORT,
     )
     for name, placeholder, text in (

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
 
-from loadtests.result import Outcome, Verdict
+from loadtests.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from exporter.histograms.histogram import Histogram
-    from loadtests.distributed.coordinator import Coordinator
     from loadtests.engine import Progress
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
 
-_SHOWN_ERRORS: Final = 5
+SHOWN_ERRORS: Final = 5
 _QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _SECOND: Final = 1.0
-_NAMES: Final = {
+NAMES: Final = {
     "from_intended": "latency",
     "from_send": "from send",
     "dispatch_delay": "sender late by",
@@ -134,7 +133,7 @@ def _misses(result: RunResult) -> Iterator[str]:
     if not counts:
         return
     yield f"  missed         {result.miss_ratio:.3%}: {', '.join(counts)}"
-    for message, number in list(result.errors.items())[:_SHOWN_ERRORS]:
+    for message, number in list(result.errors.items())[:SHOWN_ERRORS]:
         yield f"    {number} x {message}"
 
 
@@ -192,29 +191,3 @@ def _time(seconds: float | None) -> str:
     if seconds < 1e-3:  # noqa: PLR2004
         return f"{seconds * 1e6:.3g} µs"
     return f"{seconds * 1e3:.3g} ms" if seconds < _SECOND else f"{seconds:.3g} s"
-
-
-def distributed_text(coordinator: Coordinator) -> str:
-    """The page of a run over several workers."""
-    return "\n".join(_distributed(coordinator)) + "\n"
-
-
-def _distributed(coordinator: Coordinator) -> Iterator[str]:
-    tally, scenario = coordinator.tally(), coordinator.scenario
-    models = ", ".join(model.model for model in scenario.models)
-    yield ""
-    yield (
-        f"{scenario.name}: {models} over {scenario.target.protocol}, "
-        f"{scenario.profile.kind}, {len(coordinator.shares)} workers, "
-        f"seed {scenario.seed}"
-    )
-    outcomes = ", ".join(f"{n} {name}" for name, n in sorted(tally.outcomes.items()))
-    yield f"  requests       {tally.count}: {outcomes or 'none ended'}"
-    for name, title in _NAMES.items():
-        yield from histogram_line(title, tally.histograms[name])
-    for message, number in list(coordinator.errors().items())[:_SHOWN_ERRORS]:
-        yield f"    {number} x {message}"
-    reasons = coordinator.reasons()
-    yield f"  {Verdict(tuple(reasons))}"
-    for warning in coordinator.warnings():
-        yield f"  note: {warning}"

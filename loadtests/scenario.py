@@ -13,9 +13,9 @@ from exporter.config.configuration import Address
 from exporter.errors import ConfigError
 from exporter.own_requests.payload import InputSettings
 from exporter.settings import Headers, Settings
-from loadtests.capacity.load_objective import parse as parse_objective
-from loadtests.capacity.load_objective import parse_limits
 from loadtests.errors import PlanError
+from loadtests.load_objective import parse as parse_objective
+from loadtests.load_objective import parse_limits
 from loadtests.payloads.prompts import PromptSettings
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.rate_curve import Phase
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from loadtests.capacity.load_objective import Slo
+    from loadtests.load_objective import Slo
 
 MAX_VARIANTS: Final = 10_000
 DEFAULT_ADDRESS: Final[Mapping[Protocol, str]] = {

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from exporter.triton.protocol_types import ModelStatistics
-    from loadtests.capacity.load_objective import Slo
     from loadtests.capacity.server_side import ServerSide
+    from loadtests.load_objective import Slo
     from loadtests.mix import Mix
     from loadtests.result import Floats, RunResult
     from loadtests.target import Target

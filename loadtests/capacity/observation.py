@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from loadtests.capacity.load_objective import Slo
+    from loadtests.load_objective import Slo
     from loadtests.result import Requests
 
     Floats = NDArray[np.float64]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loadtests.capacity.campaign import CampaignSettings, Findings
     from loadtests.capacity.estimate import Estimate
     from loadtests.capacity.guarded_runs import Bench, Record
-    from loadtests.capacity.load_objective import Slo
+    from loadtests.load_objective import Slo
 
 
 def compiled(

@@ -29,17 +29,17 @@ from exporter.errors import ConfigError
 from exporter.settings import Settings
 from loadtests import scenario as scenarios
 from loadtests.chaos import faults
-from loadtests.chaos.measuring.detection import DetectSettings
-from loadtests.chaos.measuring.observations import NAME
-from loadtests.chaos.measuring.recovery import RecoverySettings
-from loadtests.chaos.running.activities import (
+from loadtests.chaos.activities import (
     Action,
     Hypothesis,
     Limit,
     Probe,
 )
-from loadtests.chaos.running.users import LoadSettings
+from loadtests.chaos.measuring.detection import DetectSettings
+from loadtests.chaos.measuring.observations import NAME
+from loadtests.chaos.measuring.recovery import RecoverySettings
 from loadtests.chaos.targets import AnyTarget
+from loadtests.chaos.users import LoadSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ import numpy as np
 
 from exporter.settings import Settings
 from loadtests.chaos import experiment
+from loadtests.chaos.activities import TOOLKIT
 from loadtests.chaos.measuring.observations import NAME, UP
 from loadtests.chaos.measuring.polling import OPEN_FDS, RESIDENT
-from loadtests.chaos.running.activities import TOOLKIT
 from pages.blocks import Document, Facts, Items
 
 if TYPE_CHECKING:

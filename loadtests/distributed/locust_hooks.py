@@ -27,9 +27,9 @@ from loadtests.announce import announcers_among
 from loadtests.command_options import add_announcers, add_target, add_values
 from loadtests.distributed import locust_numbers
 from loadtests.distributed.coordinator import Coordinator
+from loadtests.distributed.distributed_text import distributed_text
 from loadtests.distributed.worker import WorkerRun
 from loadtests.errors import PlanError
-from loadtests.run_text import distributed_text
 from loadtests.scenario import ClosedLoop
 from loadtests.scenario_options import scenario_of
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from loadtests import plan, surroundings
 from loadtests.engine.backoff import Backoff
+from loadtests.engine.grpc_sender import GrpcSender
+from loadtests.engine.http_sender import HttpSender
 from loadtests.engine.loops import ClosedLoop, OpenLoop
 from loadtests.engine.recorder import Recorder
 from loadtests.engine.sender_verdict import verdict_of
-from loadtests.engine.senders import open_sender
 from loadtests.errors import PlanError
 from loadtests.result import About, Mode, Outcome, Requests, RunResult
 
@@ -211,13 +212,7 @@ class _Run:
     ) -> RunResult:
         """Connect, send, wait for the rest, and judge."""
         options = self._options
-        sender = open_sender(
-            self._target,
-            self._mix,
-            timeout_seconds=options.timeout_seconds,
-            seed=options.seed,
-            backoff=options.backoff,
-        )
+        sender = self._sender()
         with _undisturbed():
             async with sender:
                 started_at, origin = _start(options.start_at)
@@ -228,6 +223,23 @@ class _Run:
                 cpu = time.process_time() - cpu
                 elapsed = time.perf_counter() - origin
         return self._result(recorder, started_at, elapsed, cpu, interrupted=interrupted)
+
+    def _sender(self) -> Sender:
+        """Return the sender for the target's protocol.
+
+        Backoff is for gRPC. Over HTTP a request without a free connection opens one, at
+        once, and is sent once.
+        """
+        timeout, seed = self._options.timeout_seconds, self._options.seed
+        if self._target.protocol == "grpc":
+            return GrpcSender(
+                self._target,
+                self._mix,
+                timeout_seconds=timeout,
+                seed=seed,
+                backoff=self._options.backoff,
+            )
+        return HttpSender(self._target, self._mix, timeout_seconds=timeout, seed=seed)
 
     async def _watch(self, sender: Sender, recorder: Recorder, loop: Loop) -> bool:
         """Wait until all is sent and answered; return whether the run was stopped before."""

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from loadtests.engine.backoff import Backoff
     from loadtests.engine.recorder import Recorder
     from loadtests.engine.sequences import Sequence
     from loadtests.mix import Body, Mix
-    from loadtests.target import Target
 
 _SEQUENCES = 3  # a stream of random numbers of the seed
 ACCEPTED = "a corrupt request was answered with success"
@@ -56,30 +54,6 @@ class Sender(Protocol):
     def wind_up(self) -> None:
         """End the sequences that were started: no more requests will be sent."""
         ...
-
-
-def open_sender(
-    target: Target,
-    mix: Mix,
-    *,
-    timeout_seconds: float,
-    seed: int,
-    backoff: Backoff | None = None,
-) -> Sender:
-    """Return the sender for a target's protocol.
-
-    `backoff` is for gRPC. Over HTTP a request without a free connection opens one, at
-    once, and is sent once.
-    """
-    if target.protocol == "grpc":
-        from loadtests.engine.grpc_sender import GrpcSender  # noqa: PLC0415
-
-        return GrpcSender(
-            target, mix, timeout_seconds=timeout_seconds, seed=seed, backoff=backoff
-        )
-    from loadtests.engine.http_sender import HttpSender  # noqa: PLC0415
-
-    return HttpSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)
 
 
 class Turns:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.capacity.load_objective import parse
+from loadtests.load_objective import parse
 from pages import units
 from pages.blocks import (
     Document,

@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.capacity.load_objective import parse, seconds_of
+from loadtests.load_objective import parse, seconds_of
 from loadtests.report.dependent_intervals import missed_side, quantile_side
 from loadtests.result import Outcome, finite
 
 if TYPE_CHECKING:
-    from loadtests.capacity.load_objective import Measure, Term
+    from loadtests.load_objective import Measure, Term
     from loadtests.result import Floats, Requests, RunResult
 
 _CONFIDENCE: Final = 0.95

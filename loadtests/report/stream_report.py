@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from exporter.settings import Settings
-from loadtests.capacity.load_objective import parse_limits
+from loadtests.load_objective import parse_limits
 from loadtests.result import Outcome, quantile_of
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from loadtests.capacity.capacity_command import exit_of
 from loadtests.capacity.search_report import CapacityReport
+from loadtests.capacity_command import exit_of
+from loadtests.load_report_command import read
 from loadtests.report.capacity_document import document
 from loadtests.report.comparison_report import capacities_compared, sentence
-from loadtests.report.load_report_command import read
 from pages import page_html, page_text
 
 

@@ -11,8 +11,8 @@ from fake_triton import INTERNAL, FakeModel, FakeTriton, Slow
 from exporter.cli import main
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
-from loadtests.capacity.capacity_command import bench_of
 from loadtests.capacity.server_side import ServerSide
+from loadtests.capacity_command import bench_of
 from loadtests.errors import LoadError
 from loadtests.prepare import prepared
 from loadtests.scenario import Scenario

@@ -18,7 +18,6 @@ from simulated_queues import (
 from exporter.numerics.dependence import LEAST_FREEDOM
 from loadtests.capacity import estimate as estimates
 from loadtests.capacity.estimate import Levels, crossing, estimate, widening
-from loadtests.capacity.load_objective import parse
 from loadtests.capacity.miss_trend import trend
 from loadtests.capacity.observation import (
     Observation,
@@ -27,6 +26,7 @@ from loadtests.capacity.observation import (
     settled_alike,
 )
 from loadtests.capacity.search import Search, SearchSettings
+from loadtests.load_objective import parse
 
 
 def test_a_crossing_is_where_an_exponential_share_reaches_what_is_allowed() -> None:

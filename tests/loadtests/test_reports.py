@@ -14,9 +14,9 @@ import pytest
 from dependent_latencies import queue
 from load_runs import about
 
-from loadtests import result_file
+from loadtests import load_report_command, result_file
 from loadtests.cli import REPORTS
-from loadtests.report import load_report_command, run_document
+from loadtests.report import run_document
 from loadtests.report.comparison_report import compared, sentence
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadtests.capacity.load_objective import parse, parse_limits
 from loadtests.errors import PlanError
+from loadtests.load_objective import parse, parse_limits
 from loadtests.result import Outcome, Requests
 
 

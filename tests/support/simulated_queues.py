@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadtests.capacity import load_objective
+from loadtests import load_objective
 from loadtests.capacity.observation import observation, observed
 from loadtests.capacity.search import Search, SearchSettings
 from loadtests.result import Outcome, Requests

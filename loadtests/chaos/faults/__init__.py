@@ -1,4 +1,4 @@
-"""Faults: each is a settings model with `kind`, and one line in `AnyFault`.
+"""Faults: each is a settings model with `kind`, and one line in `_AnyFault`.
 
 One module a family: processes, models (wrong answers), unloading of models,
 the network, resources, peers of the sidecar.

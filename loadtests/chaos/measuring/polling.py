@@ -12,7 +12,7 @@ from exporter.errors import TritonError
 from exporter.output.exposition import parse_text
 from exporter.triton.http import HttpClient
 from loadtests.chaos.measuring.observations import UP, AlertChange
-from loadtests.chaos.running.pace import Pace
+from loadtests.chaos.primitives.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,18 +9,15 @@ alone, which the record has before the process exists.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
 import time
 from typing import Any, Final
 
-from exporter.errors import TritonwatchError
 from loadtests.chaos.primitives.process_refs import (
     TOKEN_VARIABLE,
     ProcessRef,
@@ -29,8 +26,10 @@ from loadtests.chaos.primitives.process_refs import (
 )
 from loadtests.errors import FaultFailedError
 
-_READY: Final = "ready"
-_FAILED: Final = "failed: "
+_PROGRAM: Final = "loadtests.chaos.faults.fault_program"
+READY: Final = "ready"
+FAILED: Final = "failed: "
+"""First words of its output."""
 _READY_SECONDS: Final = 15.0
 _END_SECONDS: Final = 1.0
 
@@ -57,7 +56,7 @@ def start(
         "longest_seconds": longest_seconds,
     }
     process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
-        [sys.executable, "-m", "loadtests.chaos.primitives.programs", json.dumps(task)],
+        [sys.executable, "-m", _PROGRAM, json.dumps(task)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -68,11 +67,9 @@ def start(
     # It is reaped as soon as it ends.
     threading.Thread(target=process.wait, daemon=True).start()
     answer = _first_word(process)
-    if answer != _READY:
+    if answer != READY:
         stop(token)
-        raise FaultFailedError(
-            answer.removeprefix(_FAILED) or f"{kind} printed nothing"
-        )
+        raise FaultFailedError(answer.removeprefix(FAILED) or f"{kind} printed nothing")
 
 
 def _first_word(process: subprocess.Popen[str]) -> str:
@@ -83,7 +80,7 @@ def _first_word(process: subprocess.Popen[str]) -> str:
         last = ""
         while select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
             line = output.readline()
-            if not line or line.startswith((_READY, _FAILED)):
+            if not line or line.startswith((READY, FAILED)):
                 return line.strip() or last
             last = line.strip() or last
     return f"was not in effect after {_READY_SECONDS:g} s"
@@ -106,36 +103,3 @@ def left(token: str) -> list[str]:
         f"process {process.pid} of the fault still runs"
         for process in started_with(token)
     ]
-
-
-def main(arguments: list[str]) -> int:
-    """Run the fault: `arguments` has one JSON object, made by `start`."""
-    task = json.loads(arguments[0])
-    # An undo may have searched before exec gave this process its token; that is only
-    # possible if the starter was killed meanwhile.
-    if not task["starter"] or not ProcessRef.from_record(task["starter"]).alive:
-        return 1
-    signal.setitimer(signal.ITIMER_REAL, task["longest_seconds"])
-    from loadtests.chaos.faults import FAULTS  # noqa: PLC0415 - they import this module
-
-    try:
-        FAULTS[task["kind"]].work(task["record"], _ready)  # type: ignore[attr-defined]
-    except (TritonwatchError, OSError) as error:
-        with contextlib.suppress(OSError):
-            os.write(1, f"{_FAILED}{error}\n".encode())
-        return 1
-    return 0
-
-
-def _ready() -> None:
-    with contextlib.suppress(BrokenPipeError):
-        os.write(1, f"{_READY}\n".encode())
-    # Later output has no reader.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -7,21 +7,21 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.measuring.observations import Check, Step
-from loadtests.chaos.running.activities import (
+from loadtests.chaos.activities import (
     Action,
     ActivityFailedError,
     perform,
     tolerates,
 )
-from loadtests.chaos.running.pace import Pace
+from loadtests.chaos.measuring.observations import Check, Step
+from loadtests.chaos.primitives.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loadtests.chaos.activities import Activity, Hypothesis, Limit, Probe
     from loadtests.chaos.experiment import Experiment
     from loadtests.chaos.measuring.observations import Part, Record
-    from loadtests.chaos.running.activities import Activity, Hypothesis, Limit, Probe
 
 _JOIN_SECONDS: Final = 10.0
 ABORT_EVERY_SECONDS: Final = 0.2

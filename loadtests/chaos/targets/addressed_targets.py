@@ -18,9 +18,9 @@ from pydantic import Field, field_validator
 from exporter.config.configuration import Address  # noqa: TC001 - pydantic reads it
 from exporter.system.processes import arguments_of, family_of
 from loadtests.chaos.primitives.process_refs import ProcessRef
-from loadtests.chaos.running.companions import companions
 from loadtests.chaos.site import Site
 from loadtests.chaos.targets.chaos_target import Target
+from loadtests.chaos.targets.companions import companions
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:

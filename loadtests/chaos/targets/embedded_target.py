@@ -14,10 +14,10 @@ from exporter.errors import EmbeddedTritonError
 from exporter.settings import Settings
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.primitives.process_refs import ProcessRef
-from loadtests.chaos.running.companions import companions
-from loadtests.chaos.running.pace import Supervisor
 from loadtests.chaos.site import Site
 from loadtests.chaos.targets.chaos_target import ALWAYS_ALLOWED, Target
+from loadtests.chaos.targets.companions import companions
+from loadtests.chaos.targets.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Generator

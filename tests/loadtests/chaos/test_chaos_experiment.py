@@ -11,7 +11,7 @@ from process_experiments import document as short_experiment
 from exporter import cli
 from exporter.errors import ConfigError
 from loadtests.chaos import experiment
-from loadtests.chaos.running.activities import tolerates
+from loadtests.chaos.activities import tolerates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,8 +23,8 @@ from loadtests.chaos import experiment, toolkit
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.running.experiment_load import with_right_answers
 from loadtests.chaos.running.runner import RunOptions, run
-from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import NotAllowedError
+from loadtests.chaos.users import LoadSettings
 from loadtests.engine import run_closed
 from loadtests.errors import FaultRefusedError
 from loadtests.mix import Mix

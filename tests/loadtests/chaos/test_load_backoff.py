@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE_SECONDS, patience
 
-from loadtests.chaos.running.users import LoadSettings
+from loadtests.chaos.users import LoadSettings
 from loadtests.engine import Options, run_open
 from loadtests.engine.backoff import Backoff
 from loadtests.prepare import prepared

@@ -1,12 +1,11 @@
-"""Work at a fixed pace in a thread, and supervision of a process."""
+"""Supervision of a process of the embedded target."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import TritonwatchError
-from exporter.system.background import Background
+from loadtests.chaos.primitives.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,28 +14,6 @@ if TYPE_CHECKING:
 
 _SUPERVISE_SECONDS: Final = 0.01
 _START_SECONDS: Final = 20.0
-
-
-class Pace(Background):
-    """Calls a function at a fixed pace while its block lasts, first one pace from now."""
-
-    def __init__(
-        self,
-        every_seconds: float,
-        act: Callable[[], object],
-        *,
-        end_seconds: float = 5.0,
-    ) -> None:
-        super().__init__(end_seconds=end_seconds)
-        self._every = every_seconds
-        self._act = act
-
-    def _work(self) -> None:
-        due = time.monotonic() + self._every
-        while not self._over.wait(max(due - time.monotonic(), 0.0)):
-            self._act()
-            # One that took longer than the pace is not made up for.
-            due = max(due + self._every, time.monotonic())
 
 
 class Supervisor(Pace):

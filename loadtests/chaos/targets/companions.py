@@ -20,7 +20,7 @@ from exporter.features.slo.slo_rules import rules_file
 from exporter.network.held_port import LOOPBACK, hold_port
 from loadtests.chaos.measuring.polling import fetch
 from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, ProcessRef
-from loadtests.chaos.running.pace import Supervisor
+from loadtests.chaos.targets.supervisor import Supervisor
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
