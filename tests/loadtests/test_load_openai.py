@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta, event, usage
+from waiting import patience
 
 from exporter.openai import event_stream
 from loadtests.engine import keeping
@@ -172,7 +173,7 @@ BEGUN = Write(b"".join(CHAT[:3]))
 )
 def test_a_broken_stream_is_told_as_what_it_is(writes, outcome, told) -> None:
     with scripted(*writes) as server:
-        result = run(server, timeout=0.5)
+        result = run(server, timeout=patience(0.5))
     assert result.requests.count(outcome) == len(result.requests), result.errors
     if told is not None:
         assert told in next(iter(result.errors)), result.errors
