@@ -13,11 +13,16 @@ _DARK: Final = """--paper: #0f1318; --ink: #e6eaef; --soft: #9aa5b1; --line: #2d
   --info: #7db8ff; --c0: #6aaef5; --c1: #f08a5d; --c2: #63c992; --c3: #b49cf0;
   --c4: #dcbc4f; --c5: #6e7781;"""
 
-PLOT_STYLE: Final = """
-svg.plot { display: block; width: 100%; height: auto; overflow: visible; }
-.plot .title { font-weight: 600; font-size: 13px; fill: var(--ink); }
-.plot .tick, .plot .label { font-size: 11px; fill: var(--soft); }
-.plot .said { font-size: 11px; fill: var(--ink); }
+STYLE: Final = (
+    f":root {{ color-scheme: light dark; {_LIGHT} }}\n"
+    f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
+    """
+svg.plot { --room: min(var(--left), 45%); display: block; overflow: visible;
+  margin: 1rem 0 44px var(--room); width: calc(100% - var(--room) - 12px); }
+.plot svg { overflow: visible; }
+.plot path { vector-effect: non-scaling-stroke; }
+.plot text { font-size: 12px; fill: var(--soft); }
+.plot .said { fill: var(--ink); }
 .plot .grid { stroke: var(--line); stroke-width: 1; fill: none; }
 .plot .mark { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 5 4; fill: none; }
 .plot .line { stroke: var(--series); stroke-width: 1.8; fill: none;
@@ -27,12 +32,6 @@ svg.plot { display: block; width: 100%; height: auto; overflow: visible; }
 .plot .tip { fill: transparent; }
 .c0 { --series: var(--c0); } .c1 { --series: var(--c1); } .c2 { --series: var(--c2); }
 .c3 { --series: var(--c3); } .c4 { --series: var(--c4); } .c5 { --series: var(--c5); }
-"""
-
-STYLE: Final = (
-    f"{PLOT_STYLE}:root {{ color-scheme: light dark; {_LIGHT} }}\n"
-    f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
-    """
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1rem 4rem;
   background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
@@ -79,7 +78,7 @@ details { margin-top: .75rem; } summary { cursor: pointer; }
 .key i { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem;
   margin-right: .35rem; vertical-align: -.1rem; background: var(--series); }
 @media screen and (max-width: 40rem) {
-  .plot .tick, .plot .label, .plot .said { font-size: 20px; }
+  .plot .second { display: none; }
   thead { display: none; } tbody, tr, td { display: block; }
   tr { border-bottom: 2px solid var(--line); padding: .4rem 0; }
   table td, table td.word { display: flex; gap: 1rem; justify-content: space-between;

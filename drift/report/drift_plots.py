@@ -103,7 +103,7 @@ def distribution(shown: Bars) -> Plot:
             Series("data", *_steps(edges, shown.data, gap), colour=1),
         ),
         tips=tips,
-        height=190,
+        height=140,
     )
 
 
@@ -165,6 +165,6 @@ def distances(found: Sequence[Distance]) -> Plot:
             Series("mean of unchanged data", means, np.array(rows), "points", colour=5),
         ),
         (Mark("bound", x=1.0),),
-        height=76 + 24 * len(found),
-        left=270,
+        height=16 + 24 * len(found),
+        left=200,
     )

@@ -168,7 +168,7 @@ def _row(level: EfficiencyLevel, boundary: str) -> tuple[str, ...]:
         level.name,
         units.number(level.offered_per_second),
         units.number(level.inferences_per_second),
-        f"{level.miss_ratio:.2%}",
+        units.percent(level.miss_ratio),
         units.number(power.watts),
         _shown(power.joules_per_inference),
         units.number(power.inferences_per_second_per_watt),

@@ -163,7 +163,7 @@ def test_a_report_is_one_page_that_needs_nothing_else(profile, files, tmp_path, 
     assert "url(" not in content
     assert "http" not in re.sub(r"http-equiv", "", content)
     # A distribution and its distances of each of three features, and of all together.
-    assert parsed.tags.count("svg") == 4 * 2
+    assert parsed.tags.count("figure") == 4 * 2
     assert "prefers-color-scheme: dark" in content
     for word in ("changed most", "SHA-256", "train.npz", "missing", "PSI bound"):
         assert word in content

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import math
+import string
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    get_args,
+)
+
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +31,16 @@ FAILING: Final = frozenset({"critical", "warning"})
 
 _LONGEST_NAME: Final = 48
 _LONGEST_TEXT: Final = 300
+
+
+class _Titles(string.Formatter):
+    """Titles in which `:%` is a share in percent."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return percent(value) if format_spec == "%" else format(value, format_spec)
+
+
+_TITLES: Final = _Titles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +121,7 @@ class Check(Generic[Subject]):
                 yield Finding(
                     self.id,
                     severity(it) if callable(severity) else severity,
-                    cut(self.title.format(it=it, key=shown_key(it.key))),
+                    cut(_TITLES.format(self.title, it=it, key=shown_key(it.key))),
                     advice,
                     tuple(self.evidence(it)),
                     self.reference if is_triton else "",

@@ -23,7 +23,11 @@ function quantity(value, unit = "") {
 
 function percent(value) {
   if (value == null || Number.isNaN(value)) return UNKNOWN;
-  return `${Number((value * 100).toPrecision(3))} %`;
+  // As percent() in pages/units.py: 99.953 % is not 100 %.
+  const rest = 100 * (Math.min(Math.abs(value), Math.abs(1 - value)) || 1);
+  if (rest < 1e-4) return value > 0.5 ? "> 99.9999 %" : "< 0.0001 %";
+  const decimals = Math.min(Math.max(2 - Math.floor(Math.log10(rest)), 0), 4);
+  return `${Number((value * 100).toFixed(decimals))} %`;
 }
 
 // Of day, in seconds since 1970.
