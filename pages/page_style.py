@@ -22,12 +22,13 @@ svg.plot { --room: min(var(--left), 45%); display: block; overflow: visible;
 .plot svg { overflow: visible; }
 .plot path { vector-effect: non-scaling-stroke; }
 .plot text { font-size: 12px; fill: var(--soft); }
-.plot .said { fill: var(--ink); }
+.plot .said { fill: var(--ink); paint-order: stroke; stroke: var(--paper);
+  stroke-width: 3px; }
 .plot .grid { stroke: var(--line); stroke-width: 1; fill: none; }
 .plot .mark { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 5 4; fill: none; }
 .plot .line { stroke: var(--series); stroke-width: 1.8; fill: none;
   stroke-linejoin: round; }
-.plot .area, .plot .band { fill: var(--series); fill-opacity: .22; }
+.plot .area, .plot .band { fill: var(--series); fill-opacity: .3; }
 .plot .dot, .fill { fill: var(--series); }
 .plot .tip { fill: transparent; }
 .c0 { --series: var(--c0); } .c1 { --series: var(--c1); } .c2 { --series: var(--c2); }
@@ -51,11 +52,11 @@ p { margin: .35rem 0; }
 .badge { color: var(--tone); font-size: .75rem; font-weight: 700; letter-spacing: .04em;
   text-transform: uppercase; }
 .id { color: var(--soft); font: .8rem ui-monospace, monospace; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr));
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr));
   gap: .6rem; margin: 1rem 0; padding: 0; list-style: none; }
 .tiles li { background: var(--card); border-radius: .3rem; padding: .5rem .8rem; }
 .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
-figure { margin: 1rem 0; }
+figure { display: flow-root; margin: 1rem 0; }
 figcaption { font-weight: 600; font-size: .9rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; }

@@ -330,7 +330,7 @@ def _interval(change: Change, moved: Callable[[float | None], str]) -> str:
 
 
 def _points(share: float | None) -> str:
-    return "unknown" if share is None else f"{100 * share:+.3f} points"
+    return "unknown" if share is None else f"{100 * share:+.3g} points"
 
 
 def _change(ratio: float | None) -> str:

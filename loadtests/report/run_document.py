@@ -29,7 +29,7 @@ from pages.plots import Axis, Mark, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.report.run_report import RunReport, Slice
+    from loadtests.report.run_report import Quantile, RunReport, Slice
     from loadtests.report.stream_report import Spread
     from pages.blocks import Block
 
@@ -104,7 +104,7 @@ def _tiles(report: RunReport) -> dict[str, str]:
         **offered,
         "correct answers per second": units.number(report.throughput),
         "median latency": units.duration(report.latency.p50.value),
-        "p99 latency": units.duration(report.latency.p99.value),
+        "p99 latency": _latency(report, "p99"),
         "failed": f"{units.percent(report.miss_ratio)} of {report.requests}",
         **_stream_tiles(report),
     }
@@ -262,7 +262,12 @@ def _latencies(report: RunReport) -> Iterator[Block]:
         [
             (
                 kind,
-                *(units.duration(getattr(latency, q).value) for q in _QUANTILES),
+                *(
+                    _latency(report, q)
+                    if latency is report.latency
+                    else units.duration(getattr(latency, q).value)
+                    for q in _QUANTILES
+                ),
                 units.duration(latency.max),
             )
             for kind, latency in kinds.items()
@@ -278,6 +283,14 @@ def _latencies(report: RunReport) -> Iterator[Block]:
             "are within 1.1 %.",
             soft=True,
         )
+
+
+def _latency(report: RunReport, quantile: str) -> str:
+    """A quantile over all requests: "no answer" where it is one of the misses."""
+    found: Quantile = getattr(report.latency, quantile)
+    allowed = 1.0 - float(f"0.{quantile[1:]}")
+    missed = found.value is None and (report.miss_ratio or 0.0) > allowed
+    return "no answer" if missed else units.duration(found.value)
 
 
 def _profile(report: RunReport) -> Iterator[Block]:

@@ -16,8 +16,8 @@ function seconds(value) {
 function quantity(value, unit = "") {
   if (value == null || Number.isNaN(value)) return UNKNOWN;
   const digits = Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
-  const text = Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
-    ? value.toExponential(2) : String(Number(digits));
+  const text = Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-6)
+    ? value.toExponential(2) : Number(digits).toLocaleString("en", { maximumSignificantDigits: 6, useGrouping: false });
   return unit ? `${text} ${unit}` : text;
 }
 
