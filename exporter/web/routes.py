@@ -80,6 +80,10 @@ class Surface:
             ("GET", "/"): self._page,
             ("POST", "/-/reload"): self._reload_config,
             **{("GET", _RUNBOOKS + name): self._runbook for name in runbooks.texts()},
+            **{
+                ("GET", f"{_RUNBOOKS}{name}.md"): self._runbook
+                for name in runbooks.texts()
+            },
         }
 
     async def __call__(
@@ -180,7 +184,8 @@ class Surface:
         )
 
     async def _runbook(self, request: Request) -> Response:
-        return Response(runbooks.texts()[request.path.removeprefix(_RUNBOOKS)])
+        name = request.path.removeprefix(_RUNBOOKS).removesuffix(".md")
+        return Response(runbooks.texts()[name])
 
     async def _probe(self, request: Request) -> Response:
         try:
