@@ -180,11 +180,8 @@ def _exact(requests: Requests, q: float) -> dict[str, Any]:
     side = latency_side(requests, q)
     if side is None:
         return {"value": None, "interval": None}
-    ends = finite(side.low), finite(side.high)
-    return {
-        "value": finite(side.value),
-        "interval": None if ends == (None, None) else list(ends),
-    }
+    ends = [finite(side.low), finite(side.high)]
+    return {"value": finite(side.value), "interval": ends}
 
 
 def packed(requests: Requests) -> dict[str, Any]:

@@ -98,7 +98,8 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         f"  correct        {result.throughput:.5g}/s"
         + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
     )
-    yield from _latency_line(result)
+    if result.from_intended.count:
+        yield _latency_line(result)
     if about.mode == "open":
         yield from histogram_line("from send", result.from_send)
         yield from histogram_line("sender late by", result.dispatch_delay)
@@ -126,18 +127,16 @@ def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
     yield f"  {name:<14} {'  '.join([*shown, f'max {duration(histogram.max)}'])}"
 
 
-def _latency_line(result: RunResult) -> Iterator[str]:
-    """Yield the exact quantiles over all requests; none without an answer."""
-    if not result.from_intended.count:
-        return
+def _latency_line(result: RunResult) -> str:
+    """The exact quantiles over all requests."""
     sides = ((q, latency_side(result.requests, q)) for q in _QUANTILES)
     shown = [
-        f"p{100 * q:g} {duration(side.value) if math.isfinite(side.value) else 'no answer'}"
-        for q, side in sides
-        if side is not None
+        f"p{100 * q:g} {duration(s.value) if math.isfinite(s.value) else 'no answer'}"
+        for q, s in sides
+        if s is not None
     ]
     slowest = f"max {duration(result.from_intended.max)}"
-    yield f"  {'latency':<14} {'  '.join([*shown, slowest])}"
+    return f"  {'latency':<14} {'  '.join([*shown, slowest])}"
 
 
 def _misses(result: RunResult) -> Iterator[str]:

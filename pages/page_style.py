@@ -17,7 +17,7 @@ STYLE: Final = (
     f":root {{ color-scheme: light dark; {_LIGHT} }}\n"
     f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
     """
-svg.plot { --room: min(var(--left), 45%); display: block; overflow: visible;
+svg.plot { --room: min(var(--left), 50%); display: block; overflow: visible;
   margin: 1rem 0 44px var(--room); width: calc(100% - var(--room) - 12px); }
 .plot svg { overflow: visible; }
 .plot path { vector-effect: non-scaling-stroke; }
@@ -29,7 +29,8 @@ svg.plot { --room: min(var(--left), 45%); display: block; overflow: visible;
 .plot .line { stroke: var(--series); stroke-width: 1.8; fill: none;
   stroke-linejoin: round; }
 .plot .area, .plot .band { fill: var(--series); fill-opacity: .3; }
-.plot .dot, .fill { fill: var(--series); }
+.plot .dot { stroke: var(--series); stroke-width: 5; stroke-linecap: round; }
+.fill { fill: var(--series); }
 .plot .tip { fill: transparent; }
 .c0 { --series: var(--c0); } .c1 { --series: var(--c1); } .c2 { --series: var(--c2); }
 .c3 { --series: var(--c3); } .c4 { --series: var(--c4); } .c5 { --series: var(--c5); }

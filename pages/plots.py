@@ -86,7 +86,6 @@ class Plot:
             '<svg viewBox="0 0 100 100" preserveAspectRatio="none">',
             *self._drawn(across, up),
             "</svg>",
-            *self._points(across, up),
             *self._marked(across, up),
             *self._tipped(across),
             _text("tick", self.x.label, (50, 0), (100, 36), "middle"),
@@ -139,18 +138,9 @@ class Plot:
                     for a, b in _pieces(x, y):
                         yield f'<path class="line {colour}" d="{_path(a, b)}"/>'
                 case "points":
-                    pass
-
-    def _points(self, across: _Scale, up: _Scale) -> Iterator[str]:
-        for place, series in enumerate(self.series):
-            if series.shape == "points":
-                x, y = across.all(series.x), up.all(series.y)
-                known = np.isfinite(x) & np.isfinite(y)
-                for a, b in zip(x[known].tolist(), y[known].tolist(), strict=True):
-                    yield (
-                        f'<circle class="dot {_colour(series, place)}" cx="{a:.2f}%" '
-                        f'cy="{b:.2f}%" r="2.6"/>'
-                    )
+                    known = np.isfinite(x) & np.isfinite(y)
+                    dots = _path(x[known], y[known]).replace("L", "h0M")
+                    yield f'<path class="dot {colour}" d="{dots}h0"/>'
 
     def _marked(self, across: _Scale, up: _Scale) -> Iterator[str]:
         for place, mark in enumerate(self.marks):

@@ -154,7 +154,7 @@ def distances(found: Sequence[Distance]) -> Plot:
     names = (f"{STATISTICS[one.kind].title} {one.value:.3g}" for one in found)
     return Plot(
         "Distances",
-        Axis("times the 99.9 % bound of unchanged data", low=0.0, high=top),
+        Axis("ratio to the 99.9 % bound", low=0.0, high=top),
         Axis(
             "",
             low=0.4,

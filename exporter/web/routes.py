@@ -79,11 +79,7 @@ class Surface:
             ("GET", "/api/v1/history"): self._history,
             ("GET", "/"): self._page,
             ("POST", "/-/reload"): self._reload_config,
-            **{("GET", _RUNBOOKS + name): self._runbook for name in runbooks.texts()},
-            **{
-                ("GET", f"{_RUNBOOKS}{name}.md"): self._runbook
-                for name in runbooks.texts()
-            },
+            **{("GET", f"{_RUNBOOKS}{x}"): self._runbook for x in runbooks.texts()},
         }
 
     async def __call__(
@@ -184,8 +180,7 @@ class Surface:
         )
 
     async def _runbook(self, request: Request) -> Response:
-        name = request.path.removeprefix(_RUNBOOKS).removesuffix(".md")
-        return Response(runbooks.texts()[name])
+        return Response(runbooks.texts()[request.path.removeprefix(_RUNBOOKS)])
 
     async def _probe(self, request: Request) -> Response:
         try:

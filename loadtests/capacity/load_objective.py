@@ -77,10 +77,12 @@ class Term:
         They have nothing to measure. Goodput and capacity searches count them as within
         the limit.
         """
+        found: NDArray[np.bool_] = requests.responses > 0
         if self.measure not in {"itl", "stall"}:
-            return np.zeros(len(requests), bool)
-        streamed = (requests.outcome == Outcome.OK) & (requests.responses > 0)
-        return streamed & ~np.isfinite(seconds_of(requests, self.measure))
+            return np.zeros_like(found)
+        found &= requests.outcome == Outcome.OK
+        found[np.isfinite(seconds_of(requests, self.measure))] = False
+        return found
 
     def unmeasured(self, requests: Requests) -> str:
         """Return why no correct answer has a value of this measure; empty where one has.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtests.result import Outcome
-from pages.units import percent
+from pages.units import duration, percent
 
 if TYPE_CHECKING:
     from exporter.histograms.histogram import Histogram
@@ -118,14 +118,14 @@ def _late(result: RunResult, slo_seconds: float | None) -> str | None:
         if delay <= MAX_DELAY_OF_SLO * slo_seconds:
             return None
         return (
-            f"the sender was the bottleneck: its p99 delay is at least {_shown(delay)}, "
-            f"more than {percent(MAX_DELAY_OF_SLO)} of the SLO's {_shown(slo_seconds)}"
+            f"the sender was the bottleneck: its p99 delay is at least {duration(delay)}, "
+            f"more than {percent(MAX_DELAY_OF_SLO)} of the SLO's {duration(slo_seconds)}"
         )
     if tail is None or delay <= MAX_DELAY_OF_TAIL * tail:
         return None
     return (
-        f"the sender was the bottleneck: its p99 delay is at least {_shown(delay)}, "
-        f"more than {percent(MAX_DELAY_OF_TAIL)} of the p99 latency of {_shown(tail)}"
+        f"the sender was the bottleneck: its p99 delay is at least {duration(delay)}, "
+        f"more than {percent(MAX_DELAY_OF_TAIL)} of the p99 latency of {duration(tail)}"
     )
 
 
@@ -146,10 +146,6 @@ def _notable(result: RunResult, slo_seconds: float | None) -> str | None:
     if not np.isfinite(tail) or delay <= _NOTABLE * tail:
         return None
     return (
-        f"the sender's own p99 delay is {_shown(delay)}, {percent(delay / tail)} of the p99 "
+        f"the sender's own p99 delay is {duration(delay)}, {percent(delay / tail)} of the p99 "
         "latency; an SLO to judge it by was not given"
     )
-
-
-def _shown(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"

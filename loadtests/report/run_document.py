@@ -29,7 +29,8 @@ from pages.plots import Axis, Mark, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.report.run_report import Quantile, RunReport, Slice
+    from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
+    from loadtests.report.run_report import Latency, RunReport, Slice
     from loadtests.report.stream_report import Spread
     from pages.blocks import Block
 
@@ -57,7 +58,7 @@ def document(report: RunReport) -> Document:
     )
 
 
-def verdict(report: RunReport) -> Verdict:
+def verdict(report: RunReport | EfficiencyReport | PairReport) -> Verdict:
     """Return the verdict on the validity of the numbers."""
     if report.valid:
         return Verdict("good", "VALID: no reason against these numbers")
@@ -104,7 +105,7 @@ def _tiles(report: RunReport) -> dict[str, str]:
         **offered,
         "correct answers per second": units.number(report.throughput),
         "median latency": units.duration(report.latency.p50.value),
-        "p99 latency": _latency(report, "p99"),
+        "p99 latency": _latency(report, report.latency, "p99"),
         "failed": f"{units.percent(report.miss_ratio)} of {report.requests}",
         **_stream_tiles(report),
     }
@@ -262,12 +263,7 @@ def _latencies(report: RunReport) -> Iterator[Block]:
         [
             (
                 kind,
-                *(
-                    _latency(report, q)
-                    if latency is report.latency
-                    else units.duration(getattr(latency, q).value)
-                    for q in _QUANTILES
-                ),
+                *(_latency(report, latency, q) for q in _QUANTILES),
                 units.duration(latency.max),
             )
             for kind, latency in kinds.items()
@@ -285,12 +281,12 @@ def _latencies(report: RunReport) -> Iterator[Block]:
         )
 
 
-def _latency(report: RunReport, quantile: str) -> str:
-    """A quantile over all requests: "no answer" where it is one of the misses."""
-    found: Quantile = getattr(report.latency, quantile)
-    allowed = 1.0 - float(f"0.{quantile[1:]}")
-    missed = found.value is None and (report.miss_ratio or 0.0) > allowed
-    return "no answer" if missed else units.duration(found.value)
+def _latency(report: RunReport, latency: Latency, quantile: str) -> str:
+    """A quantile; "no answer" where it is one of the misses."""
+    value: float | None = getattr(latency, quantile).value
+    answered = 1.0 - (report.miss_ratio or 0.0)
+    missed = latency is report.latency and float(f"0.{quantile[1:]}") > answered
+    return "no answer" if missed and value is None else units.duration(value)
 
 
 def _profile(report: RunReport) -> Iterator[Block]:

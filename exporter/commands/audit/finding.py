@@ -5,16 +5,7 @@ from __future__ import annotations
 import math
 import string
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Generic,
-    Literal,
-    Protocol,
-    TypeVar,
-    get_args,
-)
+from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 from pages.units import percent
 
@@ -34,13 +25,12 @@ _LONGEST_TEXT: Final = 300
 
 
 class _Titles(string.Formatter):
-    """Titles in which `:%` is a share in percent."""
+    """Formats `{share!p}` in percent."""
 
-    def format_field(self, value: Any, format_spec: str) -> str:
-        return percent(value) if format_spec == "%" else format(value, format_spec)
-
-
-_TITLES: Final = _Titles()
+    def convert_field(self, value: object, conversion: object) -> object:
+        if conversion == "p" and isinstance(value, float):
+            return percent(value)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +111,7 @@ class Check(Generic[Subject]):
                 yield Finding(
                     self.id,
                     severity(it) if callable(severity) else severity,
-                    cut(_TITLES.format(self.title, it=it, key=shown_key(it.key))),
+                    cut(_Titles().format(self.title, it=it, key=shown_key(it.key))),
                     advice,
                     tuple(self.evidence(it)),
                     self.reference if is_triton else "",
