@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ _LATE: Final = 60
 _TICKS: Final = 6
 _DECADES: Final = 1.2
 _COLOURS: Final = 6
+_LEAST_POINTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Plot:
     series: tuple[Series, ...]
     marks: tuple[Mark, ...] = ()
     tips: tuple[tuple[float, float, str], ...] = ()
-    """Texts shown where the pointer rests, each for a range of x."""
+    """Texts shown where the pointer rests, each for a range of x; by default the values."""
     height: int = 220
     """Of the plot itself in pixels, without the labels of the x axis."""
     left: int = 56
@@ -157,12 +159,25 @@ class Plot:
                 yield _text("said", mark.text, (x, beside), (0, line), anchor)
 
     def _tipped(self, across: _Scale) -> Iterator[str]:
-        for start, end, text in self.tips:
+        for start, end, text in self.tips or self._values():
             x, until = across.at(start), across.at(end)
             yield (
                 f'<rect class="tip" x="{x:.2f}%" y="0" width="{until - x:.2f}%" '
                 f'height="100%"><title>{escape(text)}</title></rect>'
             )
+
+    def _values(self) -> Iterator[tuple[float, float, str]]:
+        """Yield the values of all lines at each point of the first."""
+        lines = [s for s in self.series if s.name and s.shape in {"line", "area"}]
+        if not lines or lines[0].x.size < _LEAST_POINTS or self.y.ticks is not None:
+            return
+        x = lines[0].x
+        edges = np.concatenate((x[:1], (x[1:] + x[:-1]) / 2, x[-1:])).tolist()
+        alike = [s for s in lines if np.array_equal(s.x, x)]
+        for place, ends in enumerate(pairwise(edges)):
+            values = [(s.name, s.y[place]) for s in alike if np.isfinite(s.y[place])]
+            where = [] if self.x.ticks else [f"at {short(float(f'{x[place]:.4g}'))}"]
+            yield (*ends, ", ".join(where + [f"{name} {v:.4g}" for name, v in values]))
 
 
 def _grid(across: _Scale, up: _Scale) -> Iterator[str]:

@@ -108,6 +108,14 @@ def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:
     assert answered.y == pytest.approx(100, rel=0.05)
 
 
+def test_charts_show_their_values_where_the_pointer_rests() -> None:
+    report = report_of(made())
+    html = page_html.render(run_document.document(report))
+    one = report.slices[60]
+    said = f"<title>at {one.start_seconds:g}, median {one.p50 * 1e3:.4g}, "
+    assert said in html
+
+
 def test_time_without_requests_counts_in_the_offered_rate() -> None:
     """300 requests are due from 4 s to 6 s of a schedule of 10 s."""
     requests = Requests.empty(300)
