@@ -8,6 +8,7 @@ from drift.dispersion import MIN_BLOCKS
 from drift.grid import OTHER
 from drift.projection import ORDERED_CELLS
 from drift.season import DAYS
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +57,7 @@ def blind_spots(profile: Profile) -> Iterator[str]:
     """Describe the changes that a comparison with this reference cannot detect."""
     cells = profile.counts.cells
     hidden = [
-        f"{name} ({share:.0%})"
+        f"{name} ({percent(share)})"
         for index, name in enumerate(profile.schema.names[: profile.schema.numeric])
         if (share := _in_one_cell(profile, index)) > _HIDDEN_SHARE
     ]
@@ -75,7 +76,7 @@ def blind_spots(profile: Profile) -> Iterator[str]:
         other = int(cells[index, OTHER])
         yield (
             f"{profile.schema.names[index]}: too many values to detect new ones; "
-            f"{other / max(named + other, 1):.0%} of the reference's rows have none "
+            f"{percent(other / max(named + other, 1))} of the reference's rows have none "
             "of its most common values and are counted together"
         )
 

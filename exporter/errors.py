@@ -43,12 +43,16 @@ class TritonwatchError(Exception):
 
 
 class ConfigError(TritonwatchError):
-    """The configuration is wrong; carries every problem found, not just the first."""
+    """The configuration is wrong; carries every problem found, not just the first.
+
+    `source` is the file, empty if the command line is.
+    """
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.source = source
         self.problems = tuple(problems)
-        super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
+        where = f"{source}: " if source else ""
+        super().__init__("\n".join(f"{where}{problem}" for problem in self.problems))
 
 
 class EmbeddedTritonError(TritonwatchError):

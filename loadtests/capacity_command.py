@@ -126,9 +126,7 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
     values = {**vars(options), "profile": "poisson"}
     scenario = scenario_options.scenario_of(argparse.Namespace(**values))
     if scenario.slo is None:
-        raise PlanError(
-            'found no --slo; want one like "p99<20ms,errors<0.1%"', "the options"
-        )
+        raise PlanError('found no --slo; want one like "p99<20ms,errors<0.1%"')
     return scenario
 
 
@@ -153,7 +151,7 @@ def settings_of(options: argparse.Namespace) -> CampaignSettings:
     try:
         return CampaignSettings.model_validate(given)
     except ValidationError as error:
-        raise ConfigError("the options", validation_problems(error)) from None
+        raise ConfigError("", validation_problems(error)) from None
 
 
 def _progress_log(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option itself

@@ -25,7 +25,7 @@ class LoadError(TritonwatchError):
 class PlanError(ConfigError):
     """Requests or a schedule that are not possible."""
 
-    def __init__(self, problem: str, source: str = "the load") -> None:
+    def __init__(self, problem: str, source: str = "") -> None:
         super().__init__(source, [problem])
 
 

@@ -43,7 +43,10 @@ def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> Run
     """
     result = _sent(scenario, mix, options)
     about = replace(
-        result.about, goodput=scenario.goodput or "", slo=scenario.slo or ""
+        result.about,
+        schedule_seconds=scenario.profile.length_seconds,
+        goodput=scenario.goodput or "",
+        slo=scenario.slo or "",
     )
     return replace(result, about=about)
 

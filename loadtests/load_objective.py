@@ -38,11 +38,13 @@ class TermResult:
     """Result of a run for one term."""
 
     passed: bool | None
-    """True if at most `allowed_ratio` of the requests missed it; None where it was not measured."""
+    """True if at most `allowed_ratio` missed it; None where it was not measured."""
     missed_ratio: float | None
-    """Share of requests that missed it; None where it was not measured."""
+    """Share of the measured requests that missed it; None where it was not measured."""
     unmeasured: str = ""
     """Reason why it was not measured."""
+    without_gap: int = 0
+    """Requests that were left out, see `Term.gapless`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,21 @@ class Term:
         if self.limit_seconds is None:
             return failed
         # NaN, where there was no answer, is not within the limit either.
-        seconds = seconds_of(requests, self.measure)
-        late = ~(seconds <= self.limit_seconds)
-        if self.measure in ("itl", "stall"):
-            # A stream of one response, or of one token, has no gap to be too long.
-            late &= np.isfinite(seconds) | (requests.responses == 0)
-        return failed | late
+        late = ~(seconds_of(requests, self.measure) <= self.limit_seconds)
+        return failed | (late & ~self.gapless(requests))
+
+    def gapless(self, requests: Requests) -> NDArray[np.bool_]:
+        """Return a mask (N,) of correct answers of one response or token, for a term on gaps.
+
+        They have nothing to measure. Goodput and capacity searches count them as within
+        the limit.
+        """
+        found: NDArray[np.bool_] = requests.responses > 0
+        if self.measure not in {"itl", "stall"}:
+            return np.zeros_like(found)
+        found &= requests.outcome == Outcome.OK
+        found[np.isfinite(seconds_of(requests, self.measure))] = False
+        return found
 
     def unmeasured(self, requests: Requests) -> str:
         """Return why no correct answer has a value of this measure; empty where one has.
@@ -95,8 +106,9 @@ class Term:
         # Too many failures decide, whatever the answers would have shown.
         if reason and failed <= self.allowed_ratio * len(requests):
             return TermResult(None, None, reason)
-        share = float(self.misses(requests).mean())
-        return TermResult(share <= self.allowed_ratio, share)
+        left_out = 0 if reason else int(self.gapless(requests).sum())
+        share = float(self.misses(requests).sum()) / (len(requests) - left_out)
+        return TermResult(share <= self.allowed_ratio, share, without_gap=left_out)
 
 
 @dataclass(frozen=True, slots=True)

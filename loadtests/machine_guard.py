@@ -19,6 +19,7 @@ from exporter.settings import Settings
 from exporter.system.background import Background
 from exporter.system.processes import family_of, is_local, listening_on, stat_of
 from loadtests.result import Verdict
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -197,12 +198,12 @@ def _detail(kind: str, watch: Watch) -> str:
     if kind == "other processes":
         mean = watch.mean("other_cpu") or 0.0
         limit = watch.limits.other_cpu_ratio
-        return f" (they took {mean:.0%} of a core on average; at most {limit:.0%})"
+        return f" (they took {percent(mean)} of a core on average; at most {percent(limit)})"
     if kind == "stolen processor time":
-        return f" ({watch.mean('steal') or 0.0:.1%} of a core on average)"
+        return f" ({percent(watch.mean('steal') or 0.0)} of a core on average)"
     if kind == "a busy sender":
         mean = watch.mean("sender_cpu") or 0.0
-        return f" (it took {mean:.0%} of a core; share the load out over more senders)"
+        return f" (it took {percent(mean)} of a core; share the load out over more senders)"
     return ""
 
 
@@ -212,8 +213,8 @@ def _pressed(watch: Watch) -> tuple[str, ...]:
         return ()
     return (
         (
-            f"a process waited for a CPU for {mean:.0%} of the time (limit: "
-            f"{watch.limits.pressure_ratio:.0%}), and latencies include that wait"
+            f"a process waited for a CPU for {percent(mean)} of the time (limit: "
+            f"{percent(watch.limits.pressure_ratio)}), and latencies include that wait"
         ),
     )
 

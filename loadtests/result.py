@@ -170,6 +170,8 @@ class About:
     payload_sha256: str
     started_at: float
     """Unix time."""
+    schedule_seconds: float | None = None
+    """Length of the schedule, idle time at its ends included."""
     profile: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
@@ -251,16 +253,14 @@ class RunResult:
 
     @property
     def intended_rate(self) -> float:
-        """Requests per second, over the time in which they were due.
+        """Requests per second, over the schedule, or until the last was due.
 
         Of an overloaded server the last answers come long after that, and a rate over
         the whole run would hide how much was offered.
         """
         due = self.requests.intended
-        span = float(due.max() - due.min()) if due.size > 1 else 0.0
-        if span <= 0:
-            return due.size / self.duration_seconds
-        return (due.size - 1) / span
+        seconds = self.about.schedule_seconds or float(due.max(initial=0.0))
+        return due.size / (seconds or self.duration_seconds)
 
     @property
     def throughput(self) -> float:

@@ -15,6 +15,7 @@ from exporter.histograms.histogram import Histogram
 from loadtests import json_file
 from loadtests.errors import PlanError
 from loadtests.plan import MAX_REQUESTS
+from loadtests.report.dependent_intervals import latency_side
 from loadtests.result import (
     HISTOGRAMS,
     About,
@@ -23,6 +24,7 @@ from loadtests.result import (
     RunResult,
     Unanswered,
     Verdict,
+    finite,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ def summary(result: RunResult) -> dict[str, Any]:
         "requests_per_second": result.throughput,
         "intended_requests_per_second": result.intended_rate,
         "miss_ratio": result.miss_ratio,
-        "latency_seconds": _quantiles(result.from_intended),
+        "latency_seconds": _quantiles(result.from_intended)
+        | {f"p{100 * q:g}": _exact(result.requests, q) for q in QUANTILES},
         "service_seconds": _quantiles(result.from_send),
         "dispatch_delay_seconds": _quantiles(result.dispatch_delay),
         "schedule": _pace(result.requests.intended),
@@ -171,6 +174,14 @@ def _quantiles(histogram: Histogram) -> dict[str, Any]:
             for q in QUANTILES
         },
     }
+
+
+def _exact(requests: Requests, q: float) -> dict[str, Any]:
+    side = latency_side(requests, q)
+    if side is None:
+        return {"value": None, "interval": None}
+    ends = [finite(side.low), finite(side.high)]
+    return {"value": finite(side.value), "interval": ends}
 
 
 def packed(requests: Requests) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
 
+from loadtests.report.dependent_intervals import latency_side
 from loadtests.result import Outcome
+from pages.units import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +70,7 @@ class Line:
         chosen = requests.where(ended)
         timed = chosen.timed
         late = chosen.done[timed] - chosen.intended[timed]
-        tail = f"{np.quantile(late, 0.99) * 1e3:.3g} ms" if late.size else "?"
+        tail = duration(float(np.quantile(late, 0.99))) if late.size else "?"
         missed = len(chosen) - chosen.count(Outcome.OK)
         return (
             f"{progress.elapsed_seconds:5.0f} of {self._length:.0f} s"
@@ -95,7 +97,8 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         f"  correct        {result.throughput:.5g}/s"
         + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
     )
-    yield from histogram_line("latency", result.from_intended)
+    if result.from_intended.count:
+        yield _latency_line(result)
     if about.mode == "open":
         yield from histogram_line("from send", result.from_send)
         yield from histogram_line("sender late by", result.dispatch_delay)
@@ -116,11 +119,23 @@ def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
     if not histogram.count:
         return
     shown = [
-        f"p{100 * q:g} {_time(histogram.quantile(q))}"
+        f"p{100 * q:g} {duration(histogram.quantile(q))}"
         for q in _QUANTILES
         if histogram.quantile_interval(q) is not None
     ]
-    yield f"  {name:<14} {'  '.join([*shown, f'max {_time(histogram.max)}'])}"
+    yield f"  {name:<14} {'  '.join([*shown, f'max {duration(histogram.max)}'])}"
+
+
+def _latency_line(result: RunResult) -> str:
+    """The exact quantiles over all requests."""
+    sides = ((q, latency_side(result.requests, q)) for q in _QUANTILES)
+    shown = [
+        f"p{100 * q:g} {duration(s.value) if math.isfinite(s.value) else 'no answer'}"
+        for q, s in sides
+        if s is not None
+    ]
+    slowest = f"max {duration(result.from_intended.max)}"
+    return f"  {'latency':<14} {'  '.join([*shown, slowest])}"
 
 
 def _misses(result: RunResult) -> Iterator[str]:
@@ -132,7 +147,7 @@ def _misses(result: RunResult) -> Iterator[str]:
     ]
     if not counts:
         return
-    yield f"  missed         {result.miss_ratio:.3%}: {', '.join(counts)}"
+    yield f"  missed         {percent(result.miss_ratio)}: {', '.join(counts)}"
     for message, number in list(result.errors.items())[:SHOWN_ERRORS]:
         yield f"    {number} x {message}"
 
@@ -148,9 +163,10 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
             yield f"  {term.text:<14} NOT MEASURED: {found.unmeasured}"
             continue
         state = "met" if found.passed else "MISSED"
+        gaps = f"; {found.without_gap} answers without a gap not measured"
         yield (
-            f"  {term.text:<14} {state}: {found.missed_ratio:.3%} missed, "
-            f"{term.allowed_ratio:.3%} allowed"
+            f"  {term.text:<14} {state}: {percent(found.missed_ratio)} missed, "
+            f"{percent(term.allowed_ratio)} allowed{gaps if found.without_gap else ''}"
         )
 
 
@@ -180,14 +196,6 @@ def _goodput(scenario: Scenario, result: RunResult) -> Iterator[str]:
     good = limits.good(result.requests)
     share = good / len(result.requests)
     yield (
-        f"  goodput        {good / result.duration_seconds:.5g}/s: {share:.2%} of "
+        f"  goodput        {good / result.duration_seconds:.5g}/s: {percent(share)} of "
         f"requests within {limits.text}"
     )
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None or not math.isfinite(seconds):
-        return "?"
-    if seconds < 1e-3:  # noqa: PLR2004
-        return f"{seconds * 1e6:.3g} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < _SECOND else f"{seconds:.3g} s"

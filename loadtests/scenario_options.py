@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from loadtests.scenario import Scenario
 
-_SOURCE: Final = "the options"
 _OF_MODELS: Final = ("data", "batch", "corrupt_ratio", "sequence_length")
 _TOP: Final = {
     "timeout": "timeout_seconds",
@@ -39,7 +38,7 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
         ConfigError: with every problem found.
     """
     given: dict[str, Any] = {}
-    source = _SOURCE
+    source = ""
     if options.scenario is not None:
         source = str(options.scenario)
         given = _given(options.scenario)
@@ -51,12 +50,11 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
         if value is not None:
             given[key] = value
     if "models" not in given:
-        raise PlanError("found no model; want --model NAME", _SOURCE)
+        raise PlanError("found no model; want --model NAME")
     if "profile" not in given:
         raise PlanError(
             "found neither --profile nor --concurrency; want a profile of "
-            "`tritonwatch load list`, or a number of requests in flight",
-            _SOURCE,
+            "`tritonwatch load list`, or a number of requests in flight"
         )
     document = config_file.Document(written=given, value=given)
     return scenarios.parse(document, source)
@@ -134,7 +132,7 @@ def _model(text: str) -> dict[str, Any]:
         return {"model": name, "weight": float(weight)}
     except ValueError:
         raise PlanError(
-            f"found --model {text!r}; want NAME, or NAME=WEIGHT with a number", _SOURCE
+            f"found --model {text!r}; want NAME, or NAME=WEIGHT with a number"
         ) from None
 
 
@@ -145,9 +143,7 @@ def _set_profile(given: dict[str, Any], options: argparse.Namespace) -> None:
         for name in ("profile", "concurrency", "set", "rate", "duration")
     )
     if kind is not None and concurrency is not None:
-        raise PlanError(
-            "found both --profile and --concurrency; set one of them", _SOURCE
-        )
+        raise PlanError("found both --profile and --concurrency; set one of them")
     before = given.get("profile")
     profile: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
     if concurrency is not None:
@@ -175,8 +171,7 @@ def _require_rate(kind: object) -> None:
         return
     raise PlanError(
         f"found --rate for the profile {kind!r}, which has several rates; set them "
-        "with --set KEY=VALUE",
-        _SOURCE,
+        "with --set KEY=VALUE"
     )
 
 
@@ -185,7 +180,7 @@ def _pairs(texts: Any, option: str, form: str) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise PlanError(f"found {option} {text!r}; want {form}", _SOURCE)
+            raise PlanError(f"found {option} {text!r}; want {form}")
         pairs[key] = value
     return pairs
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from pages.units import fact
+from pages.units import fact, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -91,7 +91,7 @@ class Shares:
     def largest(self) -> str:
         """The parts from 5 % up in words, the largest first."""
         ordered = sorted(self.parts.items(), key=lambda part: -part[1])
-        return ", ".join(f"{name} {r:.0%}" for name, r in ordered if r >= _SMALL)
+        return ", ".join(f"{name} {percent(r)}" for name, r in ordered if r >= _SMALL)
 
 
 @dataclass(frozen=True, slots=True)

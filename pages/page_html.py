@@ -19,6 +19,7 @@ from pages.blocks import (
     Verdict,
 )
 from pages.page_style import STYLE
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -153,7 +154,7 @@ def _shares(shares: Shares) -> str:
         bars.append(
             f'<rect class="fill c{place % _COLOURS}" x="{edge:.2f}" y="0" '
             f'width="{ratio * 1000:.2f}" height="10">'
-            f"<title>{escape(name)} {ratio:.1%}</title></rect>"
+            f"<title>{escape(name)} {percent(ratio)}</title></rect>"
         )
         edge += ratio * 1000
     named = shares.largest

@@ -13,26 +13,27 @@ _DARK: Final = """--paper: #0f1318; --ink: #e6eaef; --soft: #9aa5b1; --line: #2d
   --info: #7db8ff; --c0: #6aaef5; --c1: #f08a5d; --c2: #63c992; --c3: #b49cf0;
   --c4: #dcbc4f; --c5: #6e7781;"""
 
-PLOT_STYLE: Final = """
-svg.plot { display: block; width: 100%; height: auto; overflow: visible; }
-.plot .title { font-weight: 600; font-size: 13px; fill: var(--ink); }
-.plot .tick, .plot .label { font-size: 11px; fill: var(--soft); }
-.plot .said { font-size: 11px; fill: var(--ink); }
+STYLE: Final = (
+    f":root {{ color-scheme: light dark; {_LIGHT} }}\n"
+    f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
+    """
+svg.plot { --room: min(var(--left), 50%); display: block; overflow: visible;
+  margin: 1rem 0 44px var(--room); width: calc(100% - var(--room) - 12px); }
+.plot svg { overflow: visible; }
+.plot path { vector-effect: non-scaling-stroke; }
+.plot text { font-size: 12px; fill: var(--soft); }
+.plot .said { fill: var(--ink); paint-order: stroke; stroke: var(--paper);
+  stroke-width: 3px; }
 .plot .grid { stroke: var(--line); stroke-width: 1; fill: none; }
 .plot .mark { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 5 4; fill: none; }
 .plot .line { stroke: var(--series); stroke-width: 1.8; fill: none;
   stroke-linejoin: round; }
-.plot .area, .plot .band { fill: var(--series); fill-opacity: .22; }
-.plot .dot, .fill { fill: var(--series); }
+.plot .area, .plot .band { fill: var(--series); fill-opacity: .3; }
+.plot .dot { stroke: var(--series); stroke-width: 5; stroke-linecap: round; }
+.fill { fill: var(--series); }
 .plot .tip { fill: transparent; }
 .c0 { --series: var(--c0); } .c1 { --series: var(--c1); } .c2 { --series: var(--c2); }
 .c3 { --series: var(--c3); } .c4 { --series: var(--c4); } .c5 { --series: var(--c5); }
-"""
-
-STYLE: Final = (
-    f"{PLOT_STYLE}:root {{ color-scheme: light dark; {_LIGHT} }}\n"
-    f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}"
-    """
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1rem 4rem;
   background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
@@ -52,11 +53,11 @@ p { margin: .35rem 0; }
 .badge { color: var(--tone); font-size: .75rem; font-weight: 700; letter-spacing: .04em;
   text-transform: uppercase; }
 .id { color: var(--soft); font: .8rem ui-monospace, monospace; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr));
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr));
   gap: .6rem; margin: 1rem 0; padding: 0; list-style: none; }
 .tiles li { background: var(--card); border-radius: .3rem; padding: .5rem .8rem; }
 .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
-figure { margin: 1rem 0; }
+figure { display: flow-root; margin: 1rem 0; }
 figcaption { font-weight: 600; font-size: .9rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; }
@@ -79,7 +80,7 @@ details { margin-top: .75rem; } summary { cursor: pointer; }
 .key i { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem;
   margin-right: .35rem; vertical-align: -.1rem; background: var(--series); }
 @media screen and (max-width: 40rem) {
-  .plot .tick, .plot .label, .plot .said { font-size: 20px; }
+  .plot .second { display: none; }
   thead { display: none; } tbody, tr, td { display: block; }
   tr { border-bottom: 2px solid var(--line); padding: .4rem 0; }
   table td, table td.word { display: flex; gap: 1rem; justify-content: space-between;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 Shape = Literal["line", "area", "points", "band"]
-_WIDTH: Final = 720
-_RIGHT: Final = 16
-_TOP: Final = 14
-_BOTTOM: Final = 44
+_LATE: Final = 60
+"""Per cent of the width, from which the word at a vertical line is on its left."""
 _TICKS: Final = 6
 _DECADES: Final = 1.2
 _COLOURS: Final = 6
+_LEAST_POINTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +70,27 @@ class Plot:
     series: tuple[Series, ...]
     marks: tuple[Mark, ...] = ()
     tips: tuple[tuple[float, float, str], ...] = ()
-    """Texts shown where the pointer rests, each for a range of x."""
-    height: int = 260
-    left: int = 64
-    """Room for the labels of the y axis."""
+    """Texts shown where the pointer rests, each for a range of x; by default the values."""
+    height: int = 220
+    """Of the plot itself in pixels, without the labels of the x axis."""
+    left: int = 56
+    """Room for the labels of the y axis, in pixels."""
 
     def render(self) -> str:
-        """Return the `<svg>` element; caption and key are outside of it."""
+        """Return the `<svg>` element; caption and key are outside of it.
+
+        Only its lines and areas are stretched to the width of the page, not its texts.
+        """
         across, up = self._scales()
         parts = (
             self._opening(),
-            *self._grid(across, up),
+            *_grid(across, up),
+            '<svg viewBox="0 0 100 100" preserveAspectRatio="none">',
             *self._drawn(across, up),
+            "</svg>",
             *self._marked(across, up),
             *self._tipped(across),
+            _text("tick", self.x.label, (50, 0), (100, 36), "middle"),
             "</svg>",
         )
         return "\n".join(parts)
@@ -102,8 +109,8 @@ class Plot:
 
     def _opening(self) -> str:
         return (
-            f'<svg class="plot" viewBox="0 0 {_WIDTH} {self.height}" role="img" '
-            f'aria-label="{escape(self._label())}">'
+            f'<svg class="plot" style="--left: {self.left}px" height="{self.height}" '
+            f'role="img" aria-label="{escape(self._label())}">'
         )
 
     def _label(self) -> str:
@@ -114,85 +121,95 @@ class Plot:
         xs = [s.x for s in self.series] + [_one(m.x) for m in self.marks]
         ys = [s.y for s in self.series] + [_one(m.y) for m in self.marks]
         ys += [s.upper for s in self.series if s.upper is not None]
-        return (
-            _Scale.over(self.x, xs, self.left, _WIDTH - _RIGHT),
-            _Scale.over(self.y, ys, self.height - _BOTTOM, _TOP),
-        )
-
-    def _grid(self, across: _Scale, up: _Scale) -> Iterator[str]:
-        bottom, right = self.height - _BOTTOM, _WIDTH - _RIGHT
-        for value, label in up.ticks():
-            y = up.at(value)
-            yield f'<path class="grid" d="M{self.left} {y:.1f}H{right}"/>'
-            yield (
-                f'<text class="tick" x="{self.left - 6}" y="{y + 4:.1f}" '
-                f'text-anchor="end">{escape(label)}</text>'
-            )
-        for value, label in across.ticks():
-            x = across.at(value)
-            yield f'<path class="grid" d="M{x:.1f} {_TOP}V{bottom}"/>'
-            yield (
-                f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" '
-                f'text-anchor="middle">{escape(label)}</text>'
-            )
-        middle = (self.left + right) / 2
-        yield (
-            f'<text class="label" x="{middle:.0f}" y="{self.height - 6}" '
-            f'text-anchor="middle">{escape(self.x.label)}</text>'
-        )
+        return _Scale.over(self.x, xs, 0, 100), _Scale.over(self.y, ys, 100, 0)
 
     def _drawn(self, across: _Scale, up: _Scale) -> Iterator[str]:
-        floor = up.at(up.low)
         for place, series in enumerate(self.series):
             colour = _colour(series, place)
             x, y = across.all(series.x), up.all(series.y)
             match series.shape:
-                case "points":
-                    known = np.isfinite(x) & np.isfinite(y)
-                    for a, b in zip(x[known].tolist(), y[known].tolist(), strict=True):
-                        yield f'<circle class="dot {colour}" cx="{a:.1f}" cy="{b:.1f}" r="2.6"/>'
                 case "area":
                     for a, b in _pieces(x, y):
                         yield (
                             f'<path class="area {colour}" d="{_path(a, b)}'
-                            f'L{a[-1]:.1f} {floor:.1f}L{a[0]:.1f} {floor:.1f}Z"/>'
+                            f'L{a[-1]:.2f} 100L{a[0]:.2f} 100Z"/>'
                         )
                 case "band":
                     yield from _band(x, y, up.all(_upper(series)), colour)
                 case "line":
                     for a, b in _pieces(x, y):
                         yield f'<path class="line {colour}" d="{_path(a, b)}"/>'
+                case "points":
+                    known = np.isfinite(x) & np.isfinite(y)
+                    dots = _path(x[known], y[known]).replace("L", "h0M")
+                    yield f'<path class="dot {colour}" d="{dots}h0"/>'
 
     def _marked(self, across: _Scale, up: _Scale) -> Iterator[str]:
-        bottom, right = self.height - _BOTTOM, _WIDTH - _RIGHT
         for place, mark in enumerate(self.marks):
             if mark.y is not None:
                 y = up.at(mark.y)
-                yield f'<path class="mark" d="M{self.left} {y:.1f}H{right}"/>'
-                yield (
-                    f'<text class="said" x="{right - 4}" y="{y - 4:.1f}" '
-                    f'text-anchor="end">{escape(mark.text)}</text>'
-                )
+                yield _line("mark", across=False, at=y)
+                yield _text("said", mark.text, (100, -4), (y, -4), "end")
             elif mark.x is not None:
                 x = across.at(mark.x)
-                yield f'<path class="mark" d="M{x:.1f} {_TOP}V{bottom}"/>'
+                yield _line("mark", across=True, at=x)
                 # One line lower each, so that neighbours do not cover each other.
-                line = _TOP + 11 + 13 * (place % 3)
-                late = x > (self.left + 2 * right) / 3
-                x, anchor = (x - 4, "end") if late else (x + 4, "start")
-                yield (
-                    f'<text class="said" x="{x:.1f}" y="{line}" '
-                    f'text-anchor="{anchor}">{escape(mark.text)}</text>'
-                )
+                line = 11 + 14 * (place % 3)
+                beside, anchor = (-4, "end") if x > _LATE else (4, "start")
+                yield _text("said", mark.text, (x, beside), (0, line), anchor)
 
     def _tipped(self, across: _Scale) -> Iterator[str]:
-        bottom = self.height - _BOTTOM
-        for start, end, text in self.tips:
+        for start, end, text in self.tips or self._values():
             x, until = across.at(start), across.at(end)
             yield (
-                f'<rect class="tip" x="{x:.1f}" y="{_TOP}" width="{until - x:.1f}" '
-                f'height="{bottom - _TOP}"><title>{escape(text)}</title></rect>'
+                f'<rect class="tip" x="{x:.2f}%" y="0" width="{until - x:.2f}%" '
+                f'height="100%"><title>{escape(text)}</title></rect>'
             )
+
+    def _values(self) -> Iterator[tuple[float, float, str]]:
+        """Yield the values of all lines at each point of the first."""
+        lines = [s for s in self.series if s.name and s.shape in {"line", "area"}]
+        if not lines or lines[0].x.size < _LEAST_POINTS or self.y.ticks is not None:
+            return
+        x = lines[0].x
+        edges = np.concatenate((x[:1], (x[1:] + x[:-1]) / 2, x[-1:])).tolist()
+        alike = [s for s in lines if np.array_equal(s.x, x)]
+        for place, ends in enumerate(pairwise(edges)):
+            values = [(s.name, s.y[place]) for s in alike if np.isfinite(s.y[place])]
+            where = [] if self.x.ticks else [f"at {short(float(f'{x[place]:.4g}'))}"]
+            yield (*ends, ", ".join(where + [f"{name} {v:.4g}" for name, v in values]))
+
+
+def _grid(across: _Scale, up: _Scale) -> Iterator[str]:
+    for value, label in up.ticks():
+        y = up.at(value)
+        yield _line("grid", across=False, at=y)
+        yield _text("tick", label, (0, -6), (y, 4), "end")
+    for place, (value, label) in enumerate(across.ticks()):
+        x = across.at(value)
+        yield _line("grid", across=True, at=x)
+        # A phone has room for every second label.
+        kind = "tick second" if place % 2 else "tick"
+        yield _text(kind, label, (x, 0), (100, 17), "middle")
+
+
+def _line(kind: str, *, across: bool, at: float) -> str:
+    """A straight line over the whole plot, at a percentage of its width or height."""
+    fixed, free = ("x", "y") if across else ("y", "x")
+    return (
+        f'<line class="{kind}" {fixed}1="{at:.2f}%" {fixed}2="{at:.2f}%" '
+        f'{free}1="0" {free}2="100%"/>'
+    )
+
+
+def _text(
+    kind: str, text: str, x: tuple[float, int], y: tuple[float, int], anchor: str
+) -> str:
+    """A text; `x` and `y` are a percentage of the plot and pixels from there."""
+    return (
+        f'<text class="{kind}" x="{x[0]:.2f}%" dx="{x[1]}" y="{y[0]:.2f}%" '
+        f'dy="{y[1]}" text-anchor="{anchor}">{escape(text)}</text>'
+    )
 
 
 def _colour(series: Series, place: int) -> str:
@@ -201,7 +218,7 @@ def _colour(series: Series, place: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Maps values to positions."""
+    """Maps values to positions, in percent of the plot."""
 
     low: float
     high: float
@@ -288,7 +305,7 @@ def _pieces(x: Floats, y: Floats) -> Iterator[tuple[Floats, Floats]]:
 
 
 def _path(x: Floats, y: Floats) -> str:
-    points = (f"{a:.1f} {b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
+    points = (f"{a:.2f} {b:.2f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
     return "M" + "L".join(points)
 
 

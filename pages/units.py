@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 _MILLI = 1e-3
+_LEAST_PERCENT = 0.0001
 
 
 def duration(seconds: float | None) -> str:
@@ -17,9 +18,22 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1e3:.4g} ms" if abs(seconds) < 1 else f"{seconds:.4g} s"
 
 
-def percent(ratio: float | None) -> str:
-    """A share in percent."""
-    return "unknown" if ratio is None else f"{ratio:.3%}"
+def percent(ratio: float | None, sign: str = "") -> str:
+    """A share in percent; `sign` is "+" for changes.
+
+    Three digits of the share, or of the rest to a whole where that is less: 99.953 % are
+    not 100 %. At most four decimals.
+    """
+    if ratio is None or not math.isfinite(ratio):
+        return "unknown"
+    rest = 100.0 * (min(abs(ratio), abs(1.0 - ratio)) or 1.0)
+    if rest < _LEAST_PERCENT:
+        return (
+            f"> {100 - _LEAST_PERCENT} %" if round(ratio) else f"< {_LEAST_PERCENT} %"
+        )
+    decimals = min(max(2 - math.floor(math.log10(rest)), 0), 4)
+    shown = f"{100.0 * ratio:{sign}.{decimals}f}"
+    return f"{shown.rstrip('0').rstrip('.') if decimals else shown} %"
 
 
 def number(value: float | None) -> str:

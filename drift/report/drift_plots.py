@@ -9,7 +9,8 @@ import numpy as np
 
 from drift.grid import ABOVE, BELOW, OTHER, UNSEEN
 from drift.statistics import STATISTICS
-from pages.plots import Axis, Mark, Plot, Series
+from pages.plots import Axis, Mark, Plot, Series, short
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +90,7 @@ def distribution(shown: Bars) -> Plot:
     edges = np.arange(len(shown.labels) + 1.0)
     gap = 0.0 if shown.ordered else 0.15
     tips = tuple(
-        (i, i + 1.0, f"{label}: {100 * old:.2f} % before, {100 * new:.2f} % now")
+        (i, i + 1.0, f"{label}: {percent(old)} before, {percent(new)} now")
         for i, (label, old, new) in enumerate(
             zip(shown.labels, shown.reference, shown.data, strict=True)
         )
@@ -103,7 +104,7 @@ def distribution(shown: Bars) -> Plot:
             Series("data", *_steps(edges, shown.data, gap), colour=1),
         ),
         tips=tips,
-        height=190,
+        height=140,
     )
 
 
@@ -127,7 +128,7 @@ def _ticks(shown: Bars) -> Iterator[tuple[float, str]]:
         label = shown.labels[index]
         if shown.ordered:
             left = label.strip("[]()").split(", ")[0]
-            label = "below" if left == "-inf" else f"{float(left):.5g}"
+            label = "below" if left == "-inf" else short(float(f"{float(left):.3g}"))
         place = index if shown.ordered else index + 0.5
         yield float(place), label[: _MAX_LABEL if count <= _FEW else _MAX_LABEL // 2]
 
@@ -153,7 +154,7 @@ def distances(found: Sequence[Distance]) -> Plot:
     names = (f"{STATISTICS[one.kind].title} {one.value:.3g}" for one in found)
     return Plot(
         "Distances",
-        Axis("times the 99.9 % bound of unchanged data", low=0.0, high=top),
+        Axis("ratio to the 99.9 % bound", low=0.0, high=top),
         Axis(
             "",
             low=0.4,
@@ -165,6 +166,6 @@ def distances(found: Sequence[Distance]) -> Plot:
             Series("mean of unchanged data", means, np.array(rows), "points", colour=5),
         ),
         (Mark("bound", x=1.0),),
-        height=76 + 24 * len(found),
-        left=270,
+        height=16 + 24 * len(found),
+        left=200,
     )

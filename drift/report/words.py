@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pages import units
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -76,7 +78,7 @@ def kind_of_change(feature: FeatureFinding) -> str:
 def sizes(feature: FeatureFinding) -> Iterator[str]:
     """Return how much, in the units of each kind of change."""
     if feature.shift_sigma is not None and abs(feature.shift_sigma) > _NOTABLE_SHIFT:
-        yield f"shift {feature.shift_sigma:+.2f} sigma"
+        yield f"shift {feature.shift_sigma:+.2f} standard deviations"
     if (
         feature.scale_ratio is not None
         and abs(feature.scale_ratio - 1) > _NOTABLE_SCALE
@@ -97,4 +99,4 @@ def percent(share: float | None) -> str:
         return "unknown"
     if 0 < share < 0.0005:  # noqa: PLR2004 - less would read as 0.0 %
         return "< 0.1 %"
-    return f"{100 * share:.1f} %"
+    return units.percent(round(share, 3))

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exporter.features.comparison.comparison_collector import shown
+from pages.units import percent
 
 if TYPE_CHECKING:
     from exporter.features.comparison.comparison_settings import (
@@ -117,7 +118,7 @@ class Report:
         lines += [f"{metric:<17} {_why_absent(metric)}" for metric in self._absent()]
         lines.append(
             "All intervals hold at all times together with probability "
-            f"{1 - settings.alpha:.0%}; 0 is no difference. Effective pairs: the "
+            f"{percent(1 - settings.alpha)}; 0 is no difference. Effective pairs: the "
             "number of independent pairs that would give the same interval."
         )
         lines += [_speed_up(f) for f in self.findings if f.metric == "latency_mean"]
@@ -138,14 +139,14 @@ def _line(finding: Finding) -> str:
     ends = f"{_percent(interval.low)} to {_percent(interval.high)}"
     return (
         f"{finding.metric:<17} {_percent(interval.estimate):>9}  {ends:<22} "
-        f"{finding.margin:>7.1%} {interval.worth:>10.0f}  {finding.verdict}{why}"
+        f"{percent(finding.margin):>7} {interval.worth:>10.0f}  {finding.verdict}{why}"
     )
 
 
 def _percent(value: float) -> str:
     if abs(value) == float("inf"):
         return "?"
-    return f"{value:+.2%}"
+    return percent(value, "+")
 
 
 def _speed_up(finding: Finding) -> str:

@@ -46,8 +46,12 @@ class Alerts:
         self._port = hold_port()
         address = f"{LOOPBACK}:{self._port.getsockname()[1]}"
         file = self._folder / "prometheus.yml"
+        rules = self._folder / self._rules.name
+        text = self._rules.read_text("utf-8")
+        served = f": http://{self._sidecar}/runbooks/"
+        rules.write_text(text.replace(": deploy/runbooks/", served), "utf-8")
         file.write_text(
-            yaml.safe_dump(prometheus_config(self._sidecar, [self._rules])), "utf-8"
+            yaml.safe_dump(prometheus_config(self._sidecar, [rules])), "utf-8"
         )
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own file

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporter.histograms.quantiles import minimum_count
 from exporter.output.exposition import parse_text
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -217,7 +218,7 @@ def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:
 def _accuracy(series: Series, model: str, version: str) -> str:
     wanted = {"model": model, "version": version, "metric": "accuracy"}
     found = _one(series, "triton_golden_score_ratio", wanted)
-    return "" if found is None else f"{found:.1%}"
+    return "" if found is None else percent(found)
 
 
 def _drift(series: Series, model: str) -> str:

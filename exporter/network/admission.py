@@ -25,6 +25,7 @@ import structlog
 from exporter import catalogue
 from exporter.samples import Sample
 from exporter.system.memory_budget import MemoryBudget
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -268,7 +269,7 @@ class Admission:
                 "few_file_descriptors",
                 limit=available,
                 wanted=wanted + OWN_DESCRIPTORS,
-                effect=f"listeners accept {share:.0%} of their connections",
+                effect=f"listeners accept {percent(share)} of their connections",
                 remedy="raise the limit of open files (ulimit -n, LimitNOFILE)",
             )
         self.memory = memory or MemoryBudget(None)

@@ -79,7 +79,7 @@ class Surface:
             ("GET", "/api/v1/history"): self._history,
             ("GET", "/"): self._page,
             ("POST", "/-/reload"): self._reload_config,
-            **{("GET", _RUNBOOKS + name): self._runbook for name in runbooks.texts()},
+            **{("GET", f"{_RUNBOOKS}{x}"): self._runbook for x in runbooks.texts()},
         }
 
     async def __call__(

@@ -12,6 +12,7 @@ _IN_THE_REPOSITORY: Final = Path(__file__).parents[2] / "deploy" / "runbooks"
 
 @cache
 def texts() -> dict[str, bytes]:
-    """Return every runbook, in Markdown, by the name of its alert."""
+    """Return every runbook, in Markdown, by the name of its alert and by that of its file."""
     folder = _INSTALLED if _INSTALLED.is_dir() else _IN_THE_REPOSITORY
-    return {path.stem: path.read_bytes() for path in sorted(folder.glob("*.md"))}
+    found = {path.name: path.read_bytes() for path in sorted(folder.glob("*.md"))}
+    return found | {name.removesuffix(".md"): text for name, text in found.items()}

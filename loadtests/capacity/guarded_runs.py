@@ -17,6 +17,7 @@ from loadtests.machine_guard import Guard, GuardLimits, Watch
 from loadtests.profiles.profile import arrivals_of
 from loadtests.profiles.steady import Poisson
 from loadtests.result import Outcome
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +131,7 @@ class Bench:
             return None
         self.records.append(record)
         shares = ", ".join(
-            f"{share:.2%} miss {term.text}"
+            f"{percent(share)} miss {term.text}"
             for share, term in zip(
                 record.observation.shares, self.slo.terms, strict=True
             )

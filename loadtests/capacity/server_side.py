@@ -9,6 +9,7 @@ from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
 from loadtests.capacity.search_report import SaturationReport
 from loadtests.tls import grpc_credentials
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +138,7 @@ def saturated(
     """
     sender = watch.mean("sender_cpu") if watch else None
     if sender is not None and sender > _SENDER:
-        return _full("sender", f"the sender used {sender:.0%} of its core")
+        return _full("sender", f"the sender used {percent(sender)} of its core")
     server = watch.mean("server_cpu") if watch else None
     if server is not None and server > _FULL_CPU * cpus:
         return _full("server cpu", f"the server used {server:.2g} of {cpus} processors")
@@ -146,7 +147,7 @@ def saturated(
             "unknown", "the server has no suitable statistics, as for streamed answers"
         )
     evidence = (
-        f"{phase.queue_share:.0%} of a request's time in the server was spent in the "
+        f"{percent(phase.queue_share)} of a request's time in the server was spent in the "
         f"queue ({phase.queue_seconds * 1e3:.3g} ms; compute "
         f"{phase.compute_seconds * 1e3:.3g} ms)"
     )
@@ -154,7 +155,7 @@ def saturated(
     if busy is not None and busy > _BUSY:
         return _full(
             "compute",
-            f"its {instances} instance{'s' * (instances != 1)} executed {busy:.0%} of "
+            f"its {instances} instance{'s' * (instances != 1)} executed {percent(busy)} of "
             f"the time; {evidence}",
         )
     if phase.queue_share > _QUEUED:

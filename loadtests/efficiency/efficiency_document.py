@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtests.efficiency.efficiency_report import MODELLED
+from loadtests.report.run_document import verdict
 from pages import units
 from pages.blocks import (
     Document,
@@ -168,7 +169,7 @@ def _row(level: EfficiencyLevel, boundary: str) -> tuple[str, ...]:
         level.name,
         units.number(level.offered_per_second),
         units.number(level.inferences_per_second),
-        f"{level.miss_ratio:.2%}",
+        units.percent(level.miss_ratio),
         units.number(power.watts),
         _shown(power.joules_per_inference),
         units.number(power.inferences_per_second_per_watt),
@@ -188,10 +189,7 @@ def _shown(interval: Interval | None) -> str:
 
 
 def _verdict(report: EfficiencyReport | PairReport) -> Iterator[Block]:
-    if report.valid:
-        yield Verdict("good", "VALID: no reason against these numbers")
-    else:
-        yield Verdict("bad", f"INVALID: {'; '.join(report.reasons)}")
+    yield verdict(report)
     if MODELLED in report.sources.values():
         yield Verdict("note", _NOT_MEASURED)
     for warning in report.warnings:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtests.result import Outcome
+from pages.units import duration, percent
 
 if TYPE_CHECKING:
     from exporter.histograms.histogram import Histogram
@@ -60,7 +61,7 @@ def _unsent(result: RunResult) -> str | None:
         return None
     return (
         f"the sender came too late for {unsent} of {whole} requests "
-        f"({unsent / whole:.1%}; at most {MAX_UNSENT:.0%} may be left)"
+        f"({percent(unsent / whole)}; at most {percent(MAX_UNSENT)} may be left)"
     )
 
 
@@ -76,7 +77,7 @@ def _unavailable(result: RunResult) -> str | None:
         return None
     return (
         f"the server was unavailable: {_without_answer(result)}, and further requests "
-        f"waited for {share:.0%} of the time; so few requests do not show what users "
+        f"waited for {percent(share)} of the time; so few requests do not show what users "
         "would experience: use an open loop"
     )
 
@@ -117,14 +118,14 @@ def _late(result: RunResult, slo_seconds: float | None) -> str | None:
         if delay <= MAX_DELAY_OF_SLO * slo_seconds:
             return None
         return (
-            f"the sender was the bottleneck: its p99 delay is at least {_shown(delay)}, "
-            f"more than {MAX_DELAY_OF_SLO:.0%} of the SLO's {_shown(slo_seconds)}"
+            f"the sender was the bottleneck: its p99 delay is at least {duration(delay)}, "
+            f"more than {percent(MAX_DELAY_OF_SLO)} of the SLO's {duration(slo_seconds)}"
         )
     if tail is None or delay <= MAX_DELAY_OF_TAIL * tail:
         return None
     return (
-        f"the sender was the bottleneck: its p99 delay is at least {_shown(delay)}, "
-        f"more than {MAX_DELAY_OF_TAIL:.0%} of the p99 latency of {_shown(tail)}"
+        f"the sender was the bottleneck: its p99 delay is at least {duration(delay)}, "
+        f"more than {percent(MAX_DELAY_OF_TAIL)} of the p99 latency of {duration(tail)}"
     )
 
 
@@ -132,7 +133,7 @@ def _busy(result: RunResult, cpu_share: float) -> str | None:
     if result.about.mode == "open" or cpu_share <= MAX_CPU:
         return None
     return (
-        f"the sender was the bottleneck: it used {cpu_share:.0%} of a core, so the "
+        f"the sender was the bottleneck: it used {percent(cpu_share)} of a core, so the "
         "server could take more; share the load out over more senders"
     )
 
@@ -145,10 +146,6 @@ def _notable(result: RunResult, slo_seconds: float | None) -> str | None:
     if not np.isfinite(tail) or delay <= _NOTABLE * tail:
         return None
     return (
-        f"the sender's own p99 delay is {_shown(delay)}, {delay / tail:.0%} of the p99 "
+        f"the sender's own p99 delay is {duration(delay)}, {percent(delay / tail)} of the p99 "
         "latency; an SLO to judge it by was not given"
     )
-
-
-def _shown(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"

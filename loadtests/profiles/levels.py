@@ -108,7 +108,7 @@ class SpecPower(LeveledProfile):
         """Ten levels and idle."""
         loads = tuple(
             Level(
-                f"{percent}%",
+                f"{percent} %",
                 self.maximum_requests_per_second * percent / 100,
                 self.level_seconds,
             )

@@ -79,7 +79,7 @@ def _tiles(report: CapacityReport) -> dict[str, str]:
     tiles["one request alone"] = units.duration(report.reference.start_p50)
     if headroom is not None:
         rate = f"{headroom.production_requests_per_second:.4g}"
-        tiles[f"headroom at production's {rate}/s"] = f"{headroom.ratio:.0%}"
+        tiles[f"headroom at production's {rate}/s"] = units.percent(headroom.ratio)
     return tiles
 
 

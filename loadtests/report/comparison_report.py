@@ -300,8 +300,8 @@ def document(comparison: Comparison, before: str, after: str) -> Document:
                 [(c.name, *_cells(c), c.call) for c in comparison.changes],
             ),
             Paragraph(
-                f"Changes above {comparison.tolerance_ratio:.0%} matter; the chance of a "
-                f"false alarm over all figures is {comparison.error_rate:.0%}.",
+                f"Changes above {units.percent(comparison.tolerance_ratio)} matter; the chance of a "
+                f"false alarm over all figures is {units.percent(comparison.error_rate)}.",
                 soft=True,
             ),
         ),
@@ -330,8 +330,8 @@ def _interval(change: Change, moved: Callable[[float | None], str]) -> str:
 
 
 def _points(share: float | None) -> str:
-    return "unknown" if share is None else f"{100 * share:+.3f} points"
+    return "unknown" if share is None else f"{100 * share:+.3g} points"
 
 
 def _change(ratio: float | None) -> str:
-    return "unknown" if ratio is None else f"{ratio - 1:+.1%}"
+    return "unknown" if ratio is None else units.percent(ratio - 1, "+")

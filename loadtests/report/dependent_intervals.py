@@ -29,7 +29,7 @@ from loadtests.result import quantile_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from loadtests.result import Floats
+    from loadtests.result import Floats, Requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,17 @@ def quantile_side(waits: Floats, q: float, confidence: float) -> Side:
     low, high = math.floor(ranks[0]) - 1, min(math.ceil(ranks[1]), waits.size) - 1
     ordered = np.partition(waits, (low, high))
     return Side(value, float(ordered[low]), float(ordered[high]))
+
+
+def latency_side(requests: Requests, q: float, confidence: float = 0.95) -> Side | None:
+    """The q-quantile of latency over all requests, exact; None of too few of them.
+
+    Requests without a correct answer are infinitely late.
+    """
+    waits = requests.waits
+    if interval_ranks(waits.size, q, confidence, waits.size) is None:
+        return None
+    return quantile_side(waits, q, confidence)
 
 
 def missed_side(waits: Floats, confidence: float) -> Side:

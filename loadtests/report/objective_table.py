@@ -63,11 +63,21 @@ def objective_table(terms: Sequence[Objective]) -> Table:
     )
 
 
+def left_out(report: RunReport) -> list[str]:
+    """Return how many requests each term does not measure."""
+    return [
+        f"{one.term} is not measured on {one.without_gap} of {report.requests} requests: "
+        "answers of one response or token have no gap."
+        for one in report.objectives
+        if one.without_gap
+    ]
+
+
 def _measured(one: Objective) -> str:
     if one.limit_seconds is None or one.missed_ratio is None:
         return units.percent(one.missed_ratio)
     if one.seconds is None:
-        return "no gap" if one.passed else "no answer"
+        return "no answer"
     return units.duration(one.seconds.value)
 
 

@@ -44,10 +44,9 @@ class Objective(Settings):
     limit_seconds: float | None
     """Null of a term on errors."""
     seconds: Measured | None
-    """The measured quantile; null of a term on errors, where misses make it infinite, and
-    where it is that of an answer of a single response, which has no gap."""
+    """The measured quantile; null of a term on errors, and where misses make it infinite."""
     missed_ratio: float | None
-    """Share of requests that missed the term."""
+    """Share of the measured requests that missed the term."""
     missed_low: float | None = None
     """Lower end of the 95 % interval of that share, of a term on errors."""
     missed_high: float | None = None
@@ -56,6 +55,8 @@ class Objective(Settings):
     """The reason why there is no interval."""
     unmeasured: str = ""
     """The reason why it was not measured."""
+    without_gap: int = 0
+    """Answers of one response or token, which a term on gaps does not measure."""
 
 
 def objectives_of(result: RunResult) -> tuple[Objective, ...]:
@@ -73,7 +74,11 @@ def _judged(term: Term, requests: Requests) -> Objective:
         "allowed_ratio": term.allowed_ratio,
     }
     found = term.result(requests)
-    known |= {"passed": found.passed, "missed_ratio": found.missed_ratio}
+    known |= {
+        "passed": found.passed,
+        "missed_ratio": found.missed_ratio,
+        "without_gap": found.without_gap,
+    }
     if found.passed is None:
         return Objective(
             **known, certain=None, seconds=None, unmeasured=found.unmeasured
@@ -89,7 +94,7 @@ def _judged(term: Term, requests: Requests) -> Objective:
             missed_high=finite(side.high),
             interval_unknown=side.reason,
         )
-    waits = _seconds(requests, term.measure)
+    waits = _seconds(requests.where(~term.gapless(requests)), term.measure)
     side = quantile_side(waits, 1.0 - term.allowed_ratio, _CONFIDENCE)
     return Objective(
         **known,
@@ -102,11 +107,8 @@ def _judged(term: Term, requests: Requests) -> Objective:
 
 
 def _seconds(requests: Requests, measure: Measure) -> Floats:
-    """Times (N,) of a measure; infinite without an answer, -infinite of one without a gap."""
+    """Times (N,) of a measure; infinite without an answer."""
     seconds = seconds_of(requests, measure).astype(np.float64)
-    if measure in {"itl", "stall"}:
-        gapless = ~np.isfinite(seconds) & (requests.responses > 0)
-        seconds = np.where(gapless, -np.inf, seconds)
     answered = (requests.outcome == Outcome.OK) & ~np.isnan(seconds)
     return np.where(answered, seconds, np.inf)
 

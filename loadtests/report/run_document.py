@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.report.objective_table import objective_table, objective_verdict
+from loadtests.report.objective_table import (
+    left_out,
+    objective_table,
+    objective_verdict,
+)
 from pages import units
 from pages.blocks import (
     Document,
@@ -25,7 +29,8 @@ from pages.plots import Axis, Mark, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.report.run_report import RunReport, Slice
+    from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
+    from loadtests.report.run_report import Latency, RunReport, Slice
     from loadtests.report.stream_report import Spread
     from pages.blocks import Block
 
@@ -53,7 +58,7 @@ def document(report: RunReport) -> Document:
     )
 
 
-def verdict(report: RunReport) -> Verdict:
+def verdict(report: RunReport | EfficiencyReport | PairReport) -> Verdict:
     """Return the verdict on the validity of the numbers."""
     if report.valid:
         return Verdict("good", "VALID: no reason against these numbers")
@@ -87,6 +92,7 @@ def _verdicts(report: RunReport) -> Iterator[Block]:
     both = [Verdict(*judged), verdict(report)]
     yield from both if report.valid else reversed(both)
     yield objective_table(report.objectives)
+    yield from (Paragraph(text, soft=True) for text in left_out(report))
 
 
 def _tiles(report: RunReport) -> dict[str, str]:
@@ -99,7 +105,7 @@ def _tiles(report: RunReport) -> dict[str, str]:
         **offered,
         "correct answers per second": units.number(report.throughput),
         "median latency": units.duration(report.latency.p50.value),
-        "p99 latency": units.duration(report.latency.p99.value),
+        "p99 latency": _latency(report, report.latency, "p99"),
         "failed": f"{units.percent(report.miss_ratio)} of {report.requests}",
         **_stream_tiles(report),
     }
@@ -257,7 +263,7 @@ def _latencies(report: RunReport) -> Iterator[Block]:
         [
             (
                 kind,
-                *(units.duration(getattr(latency, q).value) for q in _QUANTILES),
+                *(_latency(report, latency, q) for q in _QUANTILES),
                 units.duration(latency.max),
             )
             for kind, latency in kinds.items()
@@ -268,10 +274,19 @@ def _latencies(report: RunReport) -> Iterator[Block]:
     if ends.low is not None and ends.high is not None:
         yield Paragraph(
             f"95 % interval of p99: {units.duration(ends.low)} to "
-            f"{units.duration(ends.high)}, if requests were independent; near "
-            "saturation it is wider.",
+            f"{units.duration(ends.high)}. Latency from the intended send is exact and "
+            "counts requests without a correct answer as infinitely late; the other rows "
+            "are within 1.1 %.",
             soft=True,
         )
+
+
+def _latency(report: RunReport, latency: Latency, quantile: str) -> str:
+    """A quantile; "no answer" where it is one of the misses."""
+    value: float | None = getattr(latency, quantile).value
+    answered = 1.0 - (report.miss_ratio or 0.0)
+    missed = latency is report.latency and float(f"0.{quantile[1:]}") > answered
+    return "no answer" if missed and value is None else units.duration(value)
 
 
 def _profile(report: RunReport) -> Iterator[Block]:

@@ -40,7 +40,6 @@ NOT_RUN = {
         "make test": "it is what runs this",
         "make .run/.installed": "what `make demo` makes; then serve, as in the quick"
         " starts",
-        "curl -s localhost:8003/metrics": "the quick starts run it",
     },
     "docs/production-latency.md": {
         "tritonserver …": "the flags are those of tests/integration/traces, held there",

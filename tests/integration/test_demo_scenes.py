@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import time
@@ -113,10 +114,16 @@ def test_a_model_that_starts_to_lie_is_shown_everywhere(scene) -> None:
             "! digits-accuracy: its control chart is out of control",
             "! alert fires: TritonSilentFailure digits_fp32",
             "! alert fires: TritonProcessOutOfControl digits-accuracy",
-            r"digits_fp32 +LYING .* accuracy 0\.\d%",
+            r"digits_fp32 +LYING .* accuracy 0\.\d+ %",
         )
         assert any("see http://127.0.0.1:" in line for line in told)
         page = one.page()
+        [alerts] = re.findall(r"http\S+/alerts", "".join(one.lines))
+        with urllib.request.urlopen(alerts.replace("/alerts", "/api/v1/alerts")) as got:
+            found = json.load(got)["data"]["alerts"]
+        for alert in found:
+            with urllib.request.urlopen(alert["annotations"]["runbook_url"]) as got:
+                assert alert["labels"]["alertname"].encode() in got.read()
     # Triton itself sees nothing.
     assert page["triton_model_ready", "1", "digits_fp32"] == 1
     assert (

@@ -51,7 +51,7 @@ def test_the_curve_has_eleven_levels_and_its_source(triton, tmp_path):
     )
     report = read("efficiency", json_file)
     assert [level["name"] for level in report["levels"]] == [
-        *(f"{percent}%" for percent in range(100, 0, -10)),
+        *(f"{percent} %" for percent in range(100, 0, -10)),
         "idle",
     ]
     rates = [level["inferences_per_second"] for level in report["levels"]]

@@ -138,7 +138,7 @@ def test_energy_runs_are_seen_while_they_run(
     assert phases <= told
     if profile == "specpower":
         # Half a second each: most of the ten levels and idle are caught.
-        assert len(told & {f"{percent}%" for percent in range(10, 101, 10)}) >= 5
+        assert len(told & {f"{percent} %" for percent in range(10, 101, 10)}) >= 5
 
 
 def test_a_search_that_finds_nobody_is_over_for_those_who_were_told(

@@ -273,5 +273,5 @@ def form(line: str) -> str:
         r"p99 (?:\? \(.* traces\)|\S+ \[(?:\S+, \S+|\? \d+ of \d+)\] ms)", "p99 Q", line
     )
     line = re.sub(r"(?:energy \? \(.*\)|digits_fp32 [\d.]+ J/.*/1000)", "ENERGY", line)
-    line = re.sub(r"  accuracy [\d.]+%|  drift none", "", line)
+    line = re.sub(r"  accuracy [\d.]+ %|  drift none", "", line)
     return re.sub(r" *(?:\?|\b\d[\d.:]*)", " N", line)

@@ -193,7 +193,7 @@ def level(name, load, rate, watts, boundary="gpu"):
 def report(source):
     levels = tuple(
         level(
-            f"{percent}%" if percent else "idle", percent / 100, 10.0 * percent, watts
+            f"{percent} %" if percent else "idle", percent / 100, 10.0 * percent, watts
         )
         for percent, watts in zip(
             range(100, -1, -10), range(300, 190, -10), strict=True
@@ -227,7 +227,7 @@ def test_the_report_shows_every_level_and_says_when_power_is_only_modelled():
     measured, modelled = report("nvml"), report("model")
     for told in (render(curve_document(measured)) for render in RENDERERS):
         assert "not measured" not in told
-        assert "90%" in told
+        assert "90 %" in told
         assert "idle" in told
     for told in (render(curve_document(modelled)) for render in RENDERERS):
         assert "not measured" in told

@@ -103,7 +103,7 @@ def test_a_disturbed_window_is_rejected_and_the_rest_counts() -> None:
 def test_pressure_is_told_and_does_not_reject() -> None:
     verdict = watch(readings(10, pressure=0.7)).verdict()
     assert verdict.valid
-    assert "waited for a CPU for 70% of the time" in verdict.warnings[0]
+    assert "waited for a CPU for 70 % of the time" in verdict.warnings[0]
 
 
 def test_what_is_unknown_is_not_zero_and_not_a_reason() -> None:

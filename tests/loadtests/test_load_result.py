@@ -63,10 +63,10 @@ def test_latency_counts_from_the_intended_time_and_the_delay_is_told_apart() -> 
 @pytest.mark.parametrize(
     ("result", "cpu", "slo", "told"),
     [
-        (result_of([Outcome.OK] * 100, delay=0.003), 0.1, 0.02, "10% of the SLO's"),
-        (result_of([Outcome.OK] * 100, delay=0.009), 0.1, None, "50% of the p99"),
+        (result_of([Outcome.OK] * 100, delay=0.003), 0.1, 0.02, "10 % of the SLO's"),
+        (result_of([Outcome.OK] * 100, delay=0.009), 0.1, None, "50 % of the p99"),
         (result_of([Outcome.OK] * 98 + [Outcome.UNSENT] * 2), 0.1, None, "2 of 100"),
-        (result_of([Outcome.OK] * 100, mode="closed"), 0.95, None, "95% of a core"),
+        (result_of([Outcome.OK] * 100, mode="closed"), 0.95, None, "95 % of a core"),
         (result_of([]), 0.0, None, "nothing was sent"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_sender_that_kept_up_leaves_it_valid(result, cpu, slo) -> None:
 def test_without_an_slo_a_notable_delay_is_told_but_does_not_decide() -> None:
     result = verdict_of(result_of([Outcome.OK] * 100, delay=0.002), 0.1, None)
     assert result.verdict.valid
-    assert "20% of the p99 latency" in result.verdict.warnings[0]
+    assert "20 % of the p99 latency" in result.verdict.warnings[0]
 
 
 def test_a_closed_loop_that_waited_for_its_server_is_invalid_and_says_so() -> None:
@@ -109,7 +109,7 @@ def test_a_closed_loop_that_waited_for_its_server_is_invalid_and_says_so() -> No
         (told,) = verdict.warnings + verdict.reasons
         assert told.startswith("the server was ")
         assert "unavailable: 10 requests got no answer, from 0.9 to 1.0 s" in told
-    assert "waited for 9% of the time" in told
+    assert "waited for 9.17 % of the time" in told
 
 
 def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:

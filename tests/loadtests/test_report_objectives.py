@@ -189,14 +189,36 @@ def test_gaps_of_answers_of_a_single_response_are_not_measured_and_not_met(
     assert exit_of(missed, result) == 1
 
 
-def test_a_quantile_among_answers_without_a_gap_is_no_time() -> None:
+def test_answers_without_a_gap_are_left_out_of_its_objective_and_counted() -> None:
     result = made("itl_p50<9ms", streamed=True)
-    result.requests.responses[: len(result.requests) * 3 // 4] = 1
+    slow = result.requests
+    slow.responses[: len(slow) * 3 // 4] = 1
+    slow.done[: len(slow) * 7 // 8] += 0.1
     [term] = report_of(result).objectives
-    assert (term.passed, term.seconds) == (True, None)
+    assert term.passed is (term.missed_ratio <= 0.5)
+    assert term.missed_ratio == pytest.approx(0.5, abs=0.01)
+    assert term.seconds.value > 0
+    assert term.without_gap == 6000
     told = page_text.render(run_document.document(report_of(result)))
-    assert "no gap" in told
+    assert "itl_p50<9ms is not measured on 6000 of 8000 requests" in told
     assert " 0 µs" not in told
+    line = run_text.text(Scenario(slo="itl_p50<9ms", **SCENARIO), result)
+    assert "6000 answers without a gap not measured" in line
+
+
+def test_every_form_of_a_report_has_the_same_p99(tmp_path) -> None:
+    result = made("p99<20ms")
+    report = report_of(result)
+    [term] = report.objectives
+    assert report.latency.p99.model_dump() == term.seconds.model_dump()
+    summary = result_file.summary(result)["latency_seconds"]
+    assert summary["p99"]["value"] == term.seconds.value
+    assert summary["p99"]["interval"] == [term.seconds.low, term.seconds.high]
+    said = f"{term.seconds.value * 1e3:.4g} ms"
+    told = page_text.render(run_document.document(report))
+    assert told.count(said) == 3, "objective, headline, table"
+    line = run_text.text(Scenario(slo="p99<20ms", **SCENARIO), result)
+    assert f"p99 {said}" in line
 
 
 def test_the_objective_is_kept_in_the_result_and_old_files_have_none(tmp_path) -> None:

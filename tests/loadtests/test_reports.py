@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -80,7 +81,10 @@ def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:
     requests.done[:] = np.arange(1, 3001) / 100
     requests.outcome[:] = Outcome.OK
     result = RunResult.of(
-        about(profile={"kind": "constant", "requests_per_second": 300.0}),
+        about(
+            profile={"kind": "constant", "requests_per_second": 300.0},
+            schedule_seconds=10.0,
+        ),
         requests,
         duration_seconds=30.0,
         sender_cpu_seconds=1.0,
@@ -102,6 +106,33 @@ def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:
     assert due.y[early] == pytest.approx(300, rel=0.02)
     assert due.y[due.x >= 10] == pytest.approx(0)
     assert answered.y == pytest.approx(100, rel=0.05)
+
+
+def test_charts_show_their_values_where_the_pointer_rests() -> None:
+    report = report_of(made())
+    html = page_html.render(run_document.document(report))
+    one = report.slices[60]
+    said = f"<title>at {one.start_seconds:g}, median {one.p50 * 1e3:.4g}, "
+    assert said in html
+
+
+def test_time_without_requests_counts_in_the_offered_rate() -> None:
+    """300 requests are due from 4 s to 6 s of a schedule of 10 s."""
+    requests = Requests.empty(300)
+    requests.intended[:] = requests.sent[:] = np.linspace(4, 6, 300)
+    requests.done[:] = requests.intended + 0.01
+    requests.outcome[:] = Outcome.OK
+    result = RunResult.of(
+        about(schedule_seconds=10.0),
+        requests,
+        duration_seconds=10.0,
+        sender_cpu_seconds=1.0,
+    )
+    assert report_of(result).intended_rate == pytest.approx(30)
+    assert result_file.summary(result)["intended_requests_per_second"] == 30
+    # The length of the schedule is not in files of tritonwatch 0.1.
+    old = replace(result, about=about())
+    assert old.intended_rate == pytest.approx(50)
 
 
 class Tags(HTMLParser):

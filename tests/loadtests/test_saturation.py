@@ -48,6 +48,6 @@ def test_the_first_of_sender_processors_instances_and_queue_is_named(
 
 def test_the_evidence_has_the_figures() -> None:
     assert saturated(QUEUED, IDLE, instances=2, cpus=4).evidence == (
-        "its 2 instances executed 75% of the time; 67% of a request's time in the server "
+        "its 2 instances executed 75 % of the time; 66.7 % of a request's time in the server "
         "was spent in the queue (20 ms; compute 10 ms)"
     )

@@ -47,7 +47,7 @@ def document(report: Report) -> Document:
     server = (report.server_name, report.server_version)
     name = " ".join(shown(part) for part in server if part)
     about = (
-        f"{name or 'no answer'} · {report.models:,} models · "
+        f"{name or 'no answer'} · {report.models:,} model{'s' * (report.models != 1)} · "
         f"{report.started_at} · {report.seconds:.1f} s, of which "
         f"{report.window_seconds:.1f} s of production · "
         f"tritonwatch {report.tritonwatch_version}"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar, get_args
+
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +22,15 @@ FAILING: Final = frozenset({"critical", "warning"})
 
 _LONGEST_NAME: Final = 48
 _LONGEST_TEXT: Final = 300
+
+
+class _Titles(string.Formatter):
+    """Formats `{share!p}` in percent."""
+
+    def convert_field(self, value: object, conversion: object) -> object:
+        if conversion == "p" and isinstance(value, float):
+            return percent(value)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,7 @@ class Check(Generic[Subject]):
                 yield Finding(
                     self.id,
                     severity(it) if callable(severity) else severity,
-                    cut(self.title.format(it=it, key=shown_key(it.key))),
+                    cut(_Titles().format(self.title, it=it, key=shown_key(it.key))),
                     advice,
                     tuple(self.evidence(it)),
                     self.reference if is_triton else "",

@@ -131,7 +131,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
             "critical" if it.failed_ratio >= _MANY_FAILURES else "warning"
         ),
         holds=lambda it: it.failed_ratio >= _FEW_FAILURES,
-        title="{key}: {it.failed_ratio:.1%} of production's requests failed",
+        title="{key}: {it.failed_ratio!p} of production's requests failed",
         evidence=lambda it: [
             measure("failed", it.window.fail.count, "", "statistics"),
             measure("succeeded", it.window.success.count, "", "statistics"),
@@ -211,8 +211,8 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="instances-saturated",
         severity="warning",
         holds=lambda it: it.busy_ratio >= _SATURATED,
-        title="{key} is busy {it.busy_ratio:.0%} of the time: headroom at most "
-        "{it.headroom_ratio:.0%}",
+        title="{key} is busy {it.busy_ratio!p} of the time: headroom at most "
+        "{it.headroom_ratio!p}",
         evidence=_busy,
         advice="Add instances or replicas before traffic grows: waiting times rise "
         "steeply from here on.",
@@ -221,8 +221,8 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="headroom",
         severity="info",
         holds=lambda it: it.busy_ratio < _SATURATED and it.share.source == "window",
-        title="{key} is busy {it.busy_ratio:.0%} of the time: headroom at most "
-        "{it.headroom_ratio:.0%}",
+        title="{key} is busy {it.busy_ratio!p} of the time: headroom at most "
+        "{it.headroom_ratio!p}",
         evidence=_busy,
         advice="An upper bound: it assumes that an execution keeps its time under more "
         "load, and that instances and models do not share a device. `tritonwatch load "

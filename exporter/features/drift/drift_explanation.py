@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from drift.features import RESERVED
+from pages.units import percent
 
 if TYPE_CHECKING:
     from drift.alarms.explanation import Culprit
@@ -95,17 +96,17 @@ def sentence(culprit: Culprit) -> str:
         pairs = "".join(f"; {pair}" for pair in culprit.pairs)
         return (
             f"{name}: correlations between columns differ from the reference in "
-            f"{since:.0%} of batches, usually in {before:.0%}{pairs}"
+            f"{percent(since)} of batches, usually in {percent(before)}{pairs}"
         )
     for event, before, since in culprit.rates:
         if event == culprit.channel:
-            return f"{name}: {event} rose from {before:.2%} to {since:.2%} of rows"
+            return f"{name}: {event} rose from {percent(before)} to {percent(since)} of rows"
     if culprit.channel in {"location", "scale"}:
         return f"{name}: {' and '.join(_moves(culprit))}"
     if not culprit.bins:
         return f"{name}: its distribution has another shape"
     most = culprit.bins[0]
-    return f"{name}: {most.label} went from {most.before:.1%} to {most.since:.1%}"
+    return f"{name}: {most.label} went from {percent(most.before)} to {percent(most.since)}"
 
 
 def _moves(culprit: Culprit) -> list[str]:

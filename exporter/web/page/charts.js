@@ -35,6 +35,12 @@ class History {
     this.times = [...recorded.times.slice(0, count), ...this.times];
   }
 
+  // The values of the last minute's last point.
+  latest(time) {
+    if (!(this.times.at(-1) > time - LEAST_SECONDS)) return {};
+    return Object.fromEntries([...this.lines].map(([name, line]) => [name, line.at(-1)]).filter(([, value]) => value != null));
+  }
+
   // Lines that are no longer there and have left the picture.
   forget(stays) {
     for (const [name, line] of this.lines) {

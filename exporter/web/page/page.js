@@ -7,7 +7,7 @@ const PHASES = ["network_in", "queue", "compute_input", "compute_infer", "comput
 const rates = new History();
 const latencies = new Map();
 const rateChart = new Chart("rate", (v) => quantity(v, "/s"));
-const latencyChart = new Chart("latency", seconds);
+const latencyChart = new Chart("latency", (v) => seconds(v).replace(/\.0+ |(\.\d*[1-9])0+ /, "$1 "));
 const scoreChart = new Chart("scores", quantity, (low, high) => [(low ?? 0) - 0.02, (high ?? 1) + 0.02]);
 const ONE = new URLSearchParams(location.search).get("model");
 const PAST_SECONDS = 15;
@@ -51,22 +51,25 @@ function noteRead(found) {
 }
 
 // Counters move when the sidecar reads them, not when this page asks: rates are over the time between two reads.
+// Until this page has seen two, they are those that the sidecar recorded last.
 function throughput(found, time) {
   noteRead(found);
   const elapsed = reads.length > 1 ? reads.at(-1).at - reads[0].at : 0;
-  if (elapsed <= 0) return null;
-  const risen = rise(found, reads[0].found, "triton_requests_total").filter((e) => e.rise !== null);
-  const by = {};
+  const risen = elapsed ? rise(found, reads[0].found, "triton_requests_total").filter((e) => e.rise !== null) : [];
+  const by = elapsed ? {} : rates.latest(time);
   for (const e of risen) by[e.model] = (by[e.model] || 0) + e.rise / elapsed;
-  rates.add(time, by);
-  rates.forget((model) => model in by);
+  if (elapsed) {
+    rates.add(time, by);
+    rates.forget((model) => model in by);
+  }
   const wrongFirst = byWrong(found, (m) => m.model);
   const busiest = [...rates.lines.keys()].sort((a, b) => wrongFirst(a, b) || (by[b] || 0) - (by[a] || 0))
     .slice(0, MODELS_DRAWN).sort().sort(wrongFirst);
   rateChart.draw(rates, busiest, [], `Requests a second: ${busiest.map((m) => `${m} ${quantity(by[m])}`).join(", ") || "none"}`);
   const bad = sum(risen.filter((e) => e.outcome !== "success"), "rise");
   const all = sum(risen, "rise");
-  return risen.length ? { perSecond: all / elapsed, failing: all ? bad / all : null, by } : null;
+  const perSecond = Object.values(by);
+  return perSecond.length ? { perSecond: perSecond.reduce((a, b) => a + b, 0), failing: all ? bad / all : null, by } : null;
 }
 
 function quantilesOf(found, model) {

@@ -16,14 +16,18 @@ function seconds(value) {
 function quantity(value, unit = "") {
   if (value == null || Number.isNaN(value)) return UNKNOWN;
   const digits = Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
-  const text = Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
-    ? value.toExponential(2) : String(Number(digits));
+  const text = Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-6)
+    ? value.toExponential(2) : Number(digits).toLocaleString("en", { maximumSignificantDigits: 6, useGrouping: false });
   return unit ? `${text} ${unit}` : text;
 }
 
 function percent(value) {
   if (value == null || Number.isNaN(value)) return UNKNOWN;
-  return `${Number((value * 100).toPrecision(3))} %`;
+  // As percent() in pages/units.py: 99.953 % is not 100 %.
+  const rest = 100 * (Math.min(Math.abs(value), Math.abs(1 - value)) || 1);
+  if (rest < 1e-4) return value > 0.5 ? "> 99.9999 %" : "< 0.0001 %";
+  const decimals = Math.min(Math.max(2 - Math.floor(Math.log10(rest)), 0), 4);
+  return `${Number((value * 100).toFixed(decimals))} %`;
 }
 
 // Of day, in seconds since 1970.

@@ -132,7 +132,7 @@ class Load:
         # The loop stops a moment after the request: what was due then was not sent.
         begun &= np.isfinite(found.requests.sent) | (found.requests.outcome != 0)
         whole = RunResult.of(
-            replace(found.about, interrupted=False),
+            replace(found.about, interrupted=False, schedule_seconds=stopped),
             found.requests.where(begun),
             between_responses=found.between_responses,
             duration_seconds=max(stopped, _PROGRESS_SECONDS),

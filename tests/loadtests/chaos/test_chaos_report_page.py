@@ -76,6 +76,10 @@ def test_a_page_fits_a_phone_loads_nothing_and_bars_nobody(
     page.on("request", lambda request: asked.append(request.url))
     page.goto(file.as_uri())
     width = page.evaluate("document.documentElement.scrollWidth")
+    labels = page.evaluate(
+        "[...document.querySelectorAll('.plot text')].map("
+        "e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)"
+    )
     found_wrong = Axe().run(page)
     page.set_viewport_size({"width": 1440, "height": 900})
     cut_off = page.evaluate(
@@ -85,4 +89,5 @@ def test_a_page_fits_a_phone_loads_nothing_and_bars_nobody(
     assert max(cut_off) <= 0, "columns of a table are cut off on a desktop"
     assert asked == [file.as_uri()]
     assert width <= PHONE_WIDTH
+    assert min(labels, default=12) >= 11, "labels of a chart are too small"
     assert found_wrong.violations_count == 0, found_wrong.generate_report()

@@ -182,7 +182,7 @@ def test_the_bars_parts_are_the_shares():
         {"queue": "250.00", "compute_infer": "750.00"}.get(phase, "0.00")
         for phase in PHASES
     ]
-    assert "inference 75%, queue 25%" in document
+    assert "inference 75 %, queue 25 %" in document
 
 
 def test_findings_that_ask_for_nothing_are_folded():
