@@ -163,13 +163,7 @@ def _quantiles(histogram: Histogram) -> dict[str, Any]:
         "count": histogram.count,
         "mean": histogram.sum / histogram.count if histogram.count else None,
         "max": histogram.max,
-        **{
-            f"p{100 * q:g}": {
-                "value": histogram.quantile(q),
-                "interval": histogram.quantile_interval(q),
-            }
-            for q in QUANTILES
-        },
+        **{f"p{100 * q:g}": {"value": histogram.quantile(q)} for q in QUANTILES},
     }
 
 

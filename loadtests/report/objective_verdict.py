@@ -54,6 +54,8 @@ class Objective(Settings):
     allowed_ratio: float
     interval_unknown: str = ""
     """The reason why there is no interval."""
+    effective_requests: float | None = None
+    """Number of independent requests that give an interval of the same width."""
     unmeasured: str = ""
     """The reason why it was not measured."""
 
@@ -88,6 +90,7 @@ def _judged(term: Term, requests: Requests) -> Objective:
             missed_low=finite(side.low),
             missed_high=finite(side.high),
             interval_unknown=side.reason,
+            effective_requests=side.effective_requests or None,
         )
     waits = _seconds(requests, term.measure)
     side = quantile_side(waits, 1.0 - term.allowed_ratio, _CONFIDENCE)
@@ -98,6 +101,7 @@ def _judged(term: Term, requests: Requests) -> Objective:
         if math.isfinite(side.value)
         else None,
         interval_unknown=side.reason,
+        effective_requests=side.effective_requests or None,
     )
 
 

@@ -264,14 +264,16 @@ def _latencies(report: RunReport) -> Iterator[Block]:
             if latency is not None and latency.count
         ],
     )
-    ends = report.latency.p99
-    if ends.low is not None and ends.high is not None:
+    p99 = report.latency.p99
+    if p99.low is not None and p99.high is not None:
         yield Paragraph(
-            f"95 % interval of p99: {units.duration(ends.low)} to "
-            f"{units.duration(ends.high)}, if requests were independent; near "
-            "saturation it is wider.",
+            f"95 % interval of p99: {units.duration(p99.low)} to "
+            f"{units.duration(p99.high)}: {p99.effective_requests:.0f} independent "
+            "requests would give the same.",
             soft=True,
         )
+    elif p99.interval_unknown:
+        yield Paragraph(f"No interval of p99: {p99.interval_unknown}.", soft=True)
 
 
 def _profile(report: RunReport) -> Iterator[Block]:
