@@ -172,9 +172,9 @@ def _share_errors(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
             errors[place] += error
             windows = account.power.effective_windows(key)
             worth[place] = min(windows, worth.get(place, windows))
-    for place, value in watts.items():
-        if value > 0 and math.isfinite(errors[place]):
-            key, *rest = place
+    for found, value in watts.items():
+        if value > 0 and math.isfinite(errors[found]):
+            key, *rest = found
             labels = (*key, *rest)
-            yield Sample(catalogue.MODEL_ENERGY_ERROR, errors[place] / value, labels)
-            yield Sample(catalogue.MODEL_ENERGY_EFFECTIVE, worth[place], labels)
+            yield Sample(catalogue.MODEL_ENERGY_ERROR, errors[found] / value, labels)
+            yield Sample(catalogue.MODEL_ENERGY_EFFECTIVE, worth[found], labels)
