@@ -14,9 +14,6 @@ References:
     Research 30 (1982) 556-568: ten to thirty batches, with Student's t.
     D. Vats, J. M. Flegal, Lugsail lag windows for estimating time-average covariance
     matrices, Biometrika 109 (2022) 735-750: the extrapolation over block lengths.
-    D. N. Politis, H. White, Automatic block-length selection for the dependent
-    bootstrap, Econometric Reviews 23 (2004) 53-70: why no block length suits all; not
-    used here, since it needs single observations in order, which histograms do not keep.
     G. S. Fishman, L. S. Yarberry, An implementation of the batch means method, INFORMS
     Journal on Computing 9 (1997) 296-310: batches that double until they are uncorrelated.
     D. L. Wallace, Bounds on normal approximations to Student's and the chi-square

@@ -9,7 +9,7 @@ import numpy as np
 from exporter.histograms.quantiles import interval_ranks
 from exporter.settings import Settings
 from loadtests.report.dependent_intervals import quantile_side
-from loadtests.result import finite
+from loadtests.result import HISTOGRAMS, finite
 
 if TYPE_CHECKING:
     from exporter.histograms.histogram import Histogram
@@ -63,41 +63,30 @@ def latencies_of(result: RunResult) -> dict[str, Latency]:
         "mean_gap": timed.mean_gap,
     }
     found = {
-        name: _latency(getattr(result, name), values[~np.isnan(values)])
-        for name, values in in_order.items()
+        name: _latency(getattr(result, name), in_order.get(name))
+        for name in (*HISTOGRAMS, "between_responses")
     }
-    for name in ("dispatch_delay", "between_responses"):
-        found[name] = _without_interval(getattr(result, name))
     needed = ("from_intended", "from_send", "dispatch_delay")
     return {name: one for name, one in found.items() if one.count or name in needed}
 
 
-def _latency(histogram: Histogram, seconds: Floats) -> Latency:
-    return _of(
-        histogram, {name: _quantile(seconds, q) for name, q in _QUANTILES.items()}
-    )
-
-
-def _without_interval(histogram: Histogram) -> Latency:
-    def value(q: float) -> float | None:
-        return histogram.quantile(q) if histogram.quantile_interval(q) else None
-
-    return _of(
-        histogram,
-        {
-            name: Quantile(value=value(q), low=None, high=None)
+def _latency(histogram: Histogram, seconds: Floats | None) -> Latency:
+    return Latency(
+        count=histogram.count,
+        mean=histogram.sum / histogram.count if histogram.count else None,
+        max=histogram.max,
+        **{
+            name: _without_order(histogram, q)
+            if seconds is None
+            else _quantile(seconds[~np.isnan(seconds)], q)
             for name, q in _QUANTILES.items()
         },
     )
 
 
-def _of(histogram: Histogram, quantiles: dict[str, Quantile]) -> Latency:
-    return Latency(
-        count=histogram.count,
-        mean=histogram.sum / histogram.count if histogram.count else None,
-        max=histogram.max,
-        **quantiles,
-    )
+def _without_order(histogram: Histogram, q: float) -> Quantile:
+    known = histogram.quantile_interval(q) is not None
+    return Quantile(value=histogram.quantile(q) if known else None, low=None, high=None)
 
 
 def _quantile(seconds: Floats, q: float) -> Quantile:

@@ -340,10 +340,12 @@ def _half_widths(
     robust = phi * np.square(parts).sum(axis=0)
     deviations = np.sqrt(bayesian + np.maximum(robust - independent, 0.0))
     determined = (bayesian <= _UNDETERMINED**2) & (freedom >= _LEAST_FREEDOM)
+    upper = (1.0 + CONFIDENCE) / 2.0
     factors = [
-        dependence.student_quantile((1.0 + CONFIDENCE) / 2.0, int(one))
+        dependence.student_quantile(upper, int(one))
         for one in np.maximum(freedom, _LEAST_FREEDOM)
     ]
     widths = np.where(determined, deviations * np.array(factors), np.nan)
-    independent_widths = normal.quantile((1.0 + CONFIDENCE) / 2.0) * np.sqrt(bayesian)
-    return widths, len(residuals) * np.square(independent_widths / widths)
+    return widths, len(residuals) * bayesian * np.square(
+        normal.quantile(upper) / widths
+    )
