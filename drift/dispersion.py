@@ -43,7 +43,7 @@ CHANNELS: Final = 3 + len(EVENTS)
 PRETEST: Final = 2.5
 
 _SCALE: Final = 1
-_MOST_OF_A_STRETCH: Final = 0.5
+_MOST_OF_A_STRETCH: Final = 0.7
 """Largest shift of a scale, in deviations of one dependent stretch."""
 _MIN_PER_BIN: Final = 2.0
 _EDGE_SLACK: Final = 1.3

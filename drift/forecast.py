@@ -70,6 +70,8 @@ class Forecast:
     low: float = float("nan")
     middle: float = float("nan")
     high: float = float("nan")
+    effective_windows: float = float("nan")
+    """Independent windows that would give an interval of the same width."""
 
 
 def forecast(
@@ -120,6 +122,7 @@ def forecast(
         max(float(min(low, ends[0])), 0.0),
         float(middle),
         float(max(high, ends[1])),
+        _effective(times, series - (start + slope * times)),
     )
 
 
@@ -276,6 +279,19 @@ def _first_passages(terms: Floats, now: float) -> Floats:
 def _ratio(variance: float, drawn: Floats) -> float:
     found = float(drawn.var())
     return variance / found if found > 0 else 0.0
+
+
+def _effective(times: Floats, residuals: Floats) -> float:
+    """Return how many independent windows give a slope as precise.
+
+    The slope's variance if residuals were independent over what it is; two windows
+    are used up by the line.
+    """
+    (_, variance), heavier = _line_dependence(times, residuals)
+    offset = times - times.mean()
+    count = residuals.size
+    independent = float(residuals @ residuals) / (count - 2) / float(offset @ offset)
+    return count * min(independent / max(heavier**2 * variance, _TINY), 1.0)
 
 
 def _line_dependence(

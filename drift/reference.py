@@ -179,7 +179,7 @@ class Profile:
 
     def constant(self, window: Counts) -> NDArray[np.bool_]:
         """Return which features vary in the reference and are constant in a window."""
-        found = window.constant_beside(self.counts)
+        found = np.asarray(window.constant & ~self.counts.constant)
         found[len(self.schema.features) :] = False
         return found
 

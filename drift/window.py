@@ -180,10 +180,6 @@ class Counts:
         inner = self.cells[:, : ABOVE + 1]
         return np.asarray((finite > 1) & (inner.max(axis=1) == finite))
 
-    def constant_beside(self, reference: Counts) -> NDArray[np.bool_]:
-        """Return a mask of features that vary in the reference and are constant here."""
-        return np.asarray(self.constant & ~reference.constant)
-
 
 def _violations(payload: dict[str, Any]) -> dict[tuple[str, str], int]:
     return {(str(k), str(t)): int(n) for k, t, n in payload["violations"]}

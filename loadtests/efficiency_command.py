@@ -11,12 +11,12 @@ from exporter.features.energy.energy_settings import PowerSettings
 from exporter.features.energy.sources.power_model import ModelSettings
 from loadtests.announce import AnnouncedRun, announcers_among, announcing
 from loadtests.efficiency.efficiency_curve import CurveOptions, measure
-from loadtests.efficiency.efficiency_document import curve_document, pair_document
 from loadtests.efficiency.metering import metered
 from loadtests.efficiency.pairs import PairOptions, compare
 from loadtests.errors import PlanError
 from loadtests.interrupt import interruptible
 from loadtests.prepare import prepared
+from loadtests.report.efficiency_document import curve_document, pair_document
 from loadtests.report.publishing import publish
 from loadtests.scenario_options import require_folders, scenario_of
 

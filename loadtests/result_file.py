@@ -13,9 +13,9 @@ import numpy as np
 
 from exporter.histograms.histogram import Histogram
 from loadtests import json_file
+from loadtests.dependent_intervals import latency_side
 from loadtests.errors import PlanError
 from loadtests.plan import MAX_REQUESTS
-from loadtests.report.dependent_intervals import latency_side
 from loadtests.result import (
     HISTOGRAMS,
     About,
@@ -166,13 +166,7 @@ def _quantiles(histogram: Histogram) -> dict[str, Any]:
         "count": histogram.count,
         "mean": histogram.sum / histogram.count if histogram.count else None,
         "max": histogram.max,
-        **{
-            f"p{100 * q:g}": {
-                "value": histogram.quantile(q),
-                "interval": histogram.quantile_interval(q),
-            }
-            for q in QUANTILES
-        },
+        **{f"p{100 * q:g}": {"value": histogram.quantile(q)} for q in QUANTILES},
     }
 
 

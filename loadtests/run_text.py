@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
 
-from loadtests.report.dependent_intervals import latency_side
+from loadtests.dependent_intervals import latency_side
 from loadtests.result import Outcome
 from pages.units import duration, percent
 

@@ -122,6 +122,13 @@ RETRAIN_ETA: Final = MetricSpec(
     " only with a straight trend towards the limit.",
     ("model", "bound"),
 )
+RETRAIN_ETA_EFFECTIVE: Final = MetricSpec(
+    "triton_retrain_eta_effective_periods",
+    "Number of independent periods of the history (forecast.every_seconds) that would"
+    " give triton_retrain_eta_seconds the same interval: slow fluctuations make them"
+    " fewer.",
+    ("model",),
+)
 RETRAIN_OUTLOOK: Final = MetricSpec(
     "triton_retrain_outlook_info",
     "What the history supports: too_short, flat (no trend), shocks (the level"

@@ -148,6 +148,13 @@ MODEL_ENERGY_ERROR: Final = MetricSpec(
     " another.",
     (*_MODEL, "boundary", "source"),
 )
+MODEL_ENERGY_EFFECTIVE: Final = MetricSpec(
+    "triton_model_energy_share_effective_windows",
+    "Number of independent windows, of the latest 240, that would give the same"
+    " triton_model_energy_share_error_ratio; of several devices the smallest. Few where"
+    " power fluctuates slowly. Absent with the error.",
+    (*_MODEL, "boundary", "source"),
+)
 IDLE_ENERGY: Final = MetricSpec(
     "triton_idle_energy_joules_total",
     "Energy the devices use regardless of the models: idle power, corrected by what"

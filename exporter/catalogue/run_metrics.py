@@ -20,6 +20,13 @@ CAPACITY: Final = MetricSpec(
     " it.",
     ("model", "slo", "bound"),
 )
+CAPACITY_EFFECTIVE: Final = MetricSpec(
+    "triton_capacity_effective_requests",
+    "Number of independent requests that would give"
+    " triton_capacity_requests_per_second an interval of the same width: requests that"
+    " wait in the same queue count less. Absent where the report has none.",
+    ("model", "slo"),
+)
 CAPACITY_FOUND: Final = MetricSpec(
     "triton_capacity_found_timestamp_seconds",
     "Unix time at which the search behind triton_capacity_requests_per_second ended.",

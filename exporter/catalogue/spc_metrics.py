@@ -57,6 +57,13 @@ SPC_CORRELATION: Final = MetricSpec(
     " use residuals.",
     ("signal",),
 )
+SPC_EFFECTIVE: Final = MetricSpec(
+    "triton_spc_baseline_effective_samples",
+    "Number of independent samples that would give a baseline as precise: correlated"
+    " ones count less. The lower bound of triton_spc_in_control_samples needs 400. 0"
+    " if the correlation is too long to be measured; absent of a configured baseline.",
+    ("signal",),
+)
 SPC_RUN_LENGTH: Final = MetricSpec(
     "triton_spc_in_control_samples",
     "Mean number of samples between false alarms of all charts of the signal, by"

@@ -14,9 +14,6 @@ References:
     Research 30 (1982) 556-568: ten to thirty batches, with Student's t.
     D. Vats, J. M. Flegal, Lugsail lag windows for estimating time-average covariance
     matrices, Biometrika 109 (2022) 735-750: the extrapolation over block lengths.
-    D. N. Politis, H. White, Automatic block-length selection for the dependent
-    bootstrap, Econometric Reviews 23 (2004) 53-70: why no block length suits all; not
-    used here, since it needs single observations in order, which histograms do not keep.
     G. S. Fishman, L. S. Yarberry, An implementation of the batch means method, INFORMS
     Journal on Computing 9 (1997) 296-310: batches that double until they are uncorrelated.
     D. L. Wallace, Bounds on normal approximations to Student's and the chi-square
@@ -52,7 +49,6 @@ _NIL_CORRELATION: Final = 0.1
 _HALVINGS: Final = 200
 _MOST_EXPONENT: Final = 100.0
 _ROUNDING: Final = 1e-12
-_TINY: Final = 1e-300
 _MOST_FREEDOM: Final = 200.0
 
 
@@ -76,6 +72,10 @@ class Inflation:
         Student's t to the normal quantile.
         """
         return count / (self.phi * widening(int(self.freedom), confidence) ** 2)
+
+
+UNKNOWN: Final = Inflation(1.0, 0.0)
+"""Of observations whose dependence cannot be measured: no degree of freedom."""
 
 
 def inflation(counts: Floats, events: Floats) -> Inflation | None:
@@ -201,46 +201,6 @@ def variance_ratio(counts: Floats, events: Floats) -> float:
         return 1.0
     squares = np.square(events - share * counts) / counts
     return float(squares.sum() / (share * (1.0 - share)) / (counts.size - 1))
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesInflation:
-    """Variance inflation phi (K,) of the sums of K series, with its degrees of freedom."""
-
-    phi: Floats
-    freedom: NDArray[np.int64]
-
-
-def series_inflation(values: Floats, weights: Floats) -> SeriesInflation | None:
-    """Variance inflation of the sums of series of real numbers, in order of time.
-
-    As `inflation`, with the variance of the values in place of that of a share, and
-    extrapolated from blocks of one value and of all lengths.
-
-    Args:
-        values: K series of S values (S, K).
-        weights: how much each value can tell (S, K), at least 0. The blocks that count
-            are those that tell something: (sum g)^2 / sum g^2 with g their weights.
-
-    Returns:
-        None with fewer values than make `LEAST_BLOCKS` blocks of two.
-    """
-    count = len(values)
-    blocks = min(MOST_BLOCKS, count // 2)
-    if blocks < LEAST_BLOCKS:
-        return None
-    starts = np.arange(blocks) * count // blocks
-    sizes = np.diff(starts, append=count)[:, None]
-    rest = values - values.mean(axis=0)
-    sums = np.add.reduceat(rest, starts, axis=0)
-    single = np.maximum(np.square(rest).sum(axis=0) / (count - 1), _TINY)
-    long = (np.square(sums) / sizes).sum(axis=0) / (blocks - 1) / single
-    ratio = count / blocks
-    long = np.maximum(long, (ratio * long - 1.0) / (ratio - 1.0))
-    told = np.add.reduceat(weights, starts, axis=0)
-    held = np.square(told.sum(axis=0)) / np.maximum(np.square(told).sum(axis=0), _TINY)
-    freedom = np.minimum(np.floor(held + 1e-9).astype(np.int64), blocks - 1)
-    return SeriesInflation(np.maximum(long, 1.0), freedom)
 
 
 @lru_cache(maxsize=256)

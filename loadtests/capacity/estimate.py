@@ -125,6 +125,8 @@ class Estimate:
     freedom: float = 0.0
     """Degrees of freedom of the variance of misses; about the number of bursts where few
     bursts make up all misses."""
+    effective_requests: float | None = None
+    """Independent requests near the boundary that would give as wide an interval."""
 
     @property
     def width_ratio(self) -> float:
@@ -191,15 +193,18 @@ def estimate(
     low, high = np.quantile(logs, (tail, 1 - tail))
     ends = rate * np.exp(np.array([min(low, 0.0), max(high, 0.0)]) * wider)
     below, above = _unseen(levels, rate, about)
+    dispersion = float(boot.residuals[:, binding].var())
     return Estimate(
         rate=rate,
         low=min(float(ends[0]), below),
         high=max(float(ends[1]), above),
         by_term=tuple(roots),
-        dispersion=float(boot.residuals[:, binding].var()),
+        dispersion=dispersion,
         blocks=blocks,
         memory_seconds=memory.length * runs[0].block_seconds if memory else None,
         freedom=freedom,
+        effective_requests=float(levels.block_counts[near[levels.level]].sum())
+        / (dispersion * wider**2),
     )
 
 

@@ -87,6 +87,7 @@ def _capacity(found: Estimate | None, slo: Slo) -> Capacity | None:
         },
         dispersion=found.dispersion,
         blocks=found.blocks,
+        effective_requests=found.effective_requests,
     )
 
 

@@ -38,6 +38,8 @@ class Capacity(Settings):
     """Variance of a block's misses over that of independent requests."""
     blocks: int
     """Blocks near the boundary, of which the interval is made."""
+    effective_requests: float | None = None
+    """Independent requests near the boundary that would give as wide an interval."""
     method: str = "isotonic fit, residual block bootstrap"
     """Method of the estimate."""
 

@@ -94,7 +94,12 @@ def _boundary(report: CapacityReport) -> Iterator[Block]:
         yield Paragraph(
             f"The misses of half a run vary {found.dispersion:.3g} times as much as "
             "independent ones would: requests wait in one queue. The interval is made "
-            f"of {found.blocks} such blocks.",
+            f"of {found.blocks} such blocks"
+            + (
+                f"; {found.effective_requests:.0f} independent requests would give the same."
+                if found.effective_requests
+                else "."
+            ),
             soft=True,
         )
 

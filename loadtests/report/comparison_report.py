@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.report.dependent_intervals import (
+from loadtests.dependent_intervals import (
     Side,
     difference,
     logarithm,

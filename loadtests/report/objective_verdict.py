@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from exporter.settings import Settings
+from loadtests.dependent_intervals import missed_side, quantile_side
 from loadtests.load_objective import parse, seconds_of
-from loadtests.report.dependent_intervals import missed_side, quantile_side
 from loadtests.result import Outcome, finite
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Objective(Settings):
     allowed_ratio: float
     interval_unknown: str = ""
     """The reason why there is no interval."""
+    effective_requests: float | None = None
+    """Number of independent requests that give an interval of the same width."""
     unmeasured: str = ""
     """The reason why it was not measured."""
     without_gap: int = 0
@@ -93,6 +95,7 @@ def _judged(term: Term, requests: Requests) -> Objective:
             missed_low=finite(side.low),
             missed_high=finite(side.high),
             interval_unknown=side.reason,
+            effective_requests=side.effective_requests or None,
         )
     waits = _seconds(requests.where(~term.gapless(requests)), term.measure)
     side = quantile_side(waits, 1.0 - term.allowed_ratio, _CONFIDENCE)
@@ -103,6 +106,7 @@ def _judged(term: Term, requests: Requests) -> Objective:
         if math.isfinite(side.value)
         else None,
         interval_unknown=side.reason,
+        effective_requests=side.effective_requests or None,
     )
 
 

@@ -270,15 +270,18 @@ def _latencies(report: RunReport) -> Iterator[Block]:
             if latency is not None and latency.count
         ],
     )
-    ends = report.latency.p99
-    if ends.low is not None and ends.high is not None:
+    p99 = report.latency.p99
+    if p99.low is not None and p99.high is not None:
         yield Paragraph(
-            f"95 % interval of p99: {units.duration(ends.low)} to "
-            f"{units.duration(ends.high)}. Latency from the intended send is exact and "
-            "counts requests without a correct answer as infinitely late; the other rows "
-            "are within 1.1 %.",
+            f"95 % interval of p99: {units.duration(p99.low)} to "
+            f"{units.duration(p99.high)}: {p99.effective_requests:.0f} independent "
+            "requests would give the same. Latency from the intended send is exact and "
+            "counts requests without a correct answer as infinitely late; gaps between "
+            "responses and the sender's delay are within 1.1 %.",
             soft=True,
         )
+    elif p99.interval_unknown:
+        yield Paragraph(f"No interval of p99: {p99.interval_unknown}.", soft=True)
 
 
 def _latency(report: RunReport, latency: Latency, quantile: str) -> str:

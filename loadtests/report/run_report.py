@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from exporter.settings import Settings
-from loadtests.report.dependent_intervals import latency_side
+from loadtests.report.latency_quantiles import Latency, latencies_of
 from loadtests.report.objective_verdict import Objective, objectives_of
 from loadtests.report.stream_report import (
     Goodput,
@@ -25,7 +25,6 @@ from loadtests.result import Outcome, finite, quantile_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from exporter.histograms.histogram import Histogram
     from loadtests.profiles.rate_curve import Phase
     from loadtests.result import Floats, RunResult
 
@@ -34,31 +33,8 @@ _LEAST_SLICE_SECONDS: Final = 0.25
 _LEAST_SLICE_REQUESTS: Final = 10
 """Fewer on average make a chart of single requests; short runs have `_LEAST_TREND` slices anyway."""
 _CURVE_POINTS: Final = 200
-_QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 _LEAST_TREND: Final = 20
 _HOUR: Final = 3600.0
-
-
-class Quantile(Settings):
-    """A quantile in seconds, with its 95 % interval where the sample carries one."""
-
-    value: float | None
-    """Null where it is unknown, or infinite because of misses."""
-    low: float | None
-    high: float | None
-
-
-class Latency(Settings):
-    """Latencies of one kind."""
-
-    count: int
-    mean: float | None
-    max: float | None
-    p50: Quantile
-    p90: Quantile
-    p95: Quantile
-    p99: Quantile
-    p999: Quantile
 
 
 class Slice(Settings):
@@ -176,7 +152,7 @@ class RunReport(Settings):
 def report_of(result: RunResult) -> RunReport:
     """The report of a run."""
     about, requests = result.about, result.requests
-    slices = tuple(_slices(result))
+    slices, latencies = tuple(_slices(result)), latencies_of(result)
     return RunReport(
         models=about.entries,
         mode=about.mode,
@@ -192,12 +168,12 @@ def report_of(result: RunResult) -> RunReport:
         miss_ratio=result.miss_ratio,
         throughput=result.throughput,
         intended_rate=result.intended_rate,
-        latency=_overall(result),
-        from_send=_latency(result.from_send),
-        dispatch_delay=_latency(result.dispatch_delay),
-        first_response=_optional(result.first_response),
-        mean_gap=_optional(result.mean_gap),
-        between_responses=_optional(result.between_responses),
+        latency=latencies["from_intended"],
+        from_send=latencies["from_send"],
+        dispatch_delay=latencies["dispatch_delay"],
+        first_response=latencies.get("first_response"),
+        mean_gap=latencies.get("mean_gap"),
+        between_responses=latencies.get("between_responses"),
         streams=streams_of(result),
         goodput=goodput_of(result),
         objectives=objectives_of(result),
@@ -220,40 +196,6 @@ def report_of(result: RunResult) -> RunReport:
 def quantile(values: Floats, q: float) -> float | None:
     """Return a quantile by the inverse distribution function; None if infinite or empty."""
     return finite(quantile_of(values, q))
-
-
-def _latency(histogram: Histogram) -> Latency:
-    def one(q: float) -> Quantile:
-        ends = histogram.quantile_interval(q)
-        low, high = ends or (None, None)
-        return Quantile(
-            value=histogram.quantile(q) if ends else None, low=low, high=high
-        )
-
-    return Latency(
-        count=histogram.count,
-        mean=histogram.sum / histogram.count if histogram.count else None,
-        max=histogram.max,
-        **{name: one(q) for name, q in _QUANTILES.items()},
-    )
-
-
-def _overall(result: RunResult) -> Latency:
-    """Return `_latency` with exact quantiles, misses counted as infinitely late."""
-    sides = {n: latency_side(result.requests, q) for n, q in _QUANTILES.items()}
-    quantiles = {
-        name: Quantile(
-            value=finite(side.value), low=finite(side.low), high=finite(side.high)
-        )
-        if side is not None
-        else Quantile(value=None, low=None, high=None)
-        for name, side in sides.items()
-    }
-    return _latency(result.from_intended).model_copy(update=quantiles)
-
-
-def _optional(histogram: Histogram) -> Latency | None:
-    return _latency(histogram) if histogram.count else None
 
 
 def _slices(result: RunResult) -> Iterator[Slice]:

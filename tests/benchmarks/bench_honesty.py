@@ -31,6 +31,7 @@ from exporter.histograms.histogram import Histogram
 from exporter.histograms.process_quantiles import process_quantiles
 from exporter.histograms.windowed_histogram import WindowedHistogram
 from exporter.triton.protocol_types import InferReply
+from loadtests.dependent_intervals import quantile_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,17 +53,31 @@ def quantiles(*, quick: bool = False) -> Iterator[Figure]:
         found = [_of(draw(rng, count)) for _ in range(windows)]
         for q in JUDGED:
             ends = [window[q].interval for window in found]
-            shown = [end for end in ends if end is not None]
-            hits = sum(low <= truth(q) <= high for low, high in shown)
-            yield _figure(f"{name}.p{100 * q:g}", hits, len(shown), windows, count)
+            yield _figure(f"quantiles.{name}.p{100 * q:g}", ends, truth(q), count)
 
 
-def _figure(name: str, hits: int, shown: int, windows: int, count: int) -> Figure:
+def load_reports(*, quick: bool = False) -> Iterator[Figure]:
+    """Coverage of the quantiles in the report of a load run, from requests in order."""
+    for name, (draw, truth, count) in PROCESSES.items():
+        runs = 20 if quick else 400 if count < 100_000 else 100
+        rng = np.random.default_rng(figures.SEED)
+        drawn = [draw(rng, count) for _ in range(runs)]
+        for q in JUDGED:
+            sides = [quantile_side(values, q, NOMINAL) for values in drawn]
+            ends = [None if side.reason else (side.low, side.high) for side in sides]
+            yield _figure(f"load_reports.{name}.p{100 * q:g}", ends, truth(q), count)
+
+
+def _figure(
+    name: str, ends: list[tuple[float, float] | None], truth: float, count: int
+) -> Figure:
     """`ok` where coverage is within two standard errors of 0.95, or nothing is shown."""
+    windows, found = len(ends), [end for end in ends if end is not None]
+    hits, shown = sum(low <= truth <= high for low, high in found), len(found)
     coverage = hits / shown if shown else math.nan
     error = math.sqrt(NOMINAL * (1.0 - NOMINAL) / shown) if shown else math.nan
     return {
-        "name": f"honesty.quantiles.{name}",
+        "name": f"honesty.{name}",
         "value": round(coverage, 4) if shown else None,
         "unit": "coverage",
         "goal": NOMINAL,
@@ -73,8 +88,8 @@ def _figure(name: str, hits: int, shown: int, windows: int, count: int) -> Figur
         "wrong": round((shown - hits) / windows, 4),
         "seed": figures.SEED,
         "measured": f"95 % intervals that are shown and hold the true quantile of the "
-        f"process; {count} requests in each of {windows} windows of 30 slots; `absent`: "
-        "windows without an interval, `wrong`: windows with one that misses",
+        f"process; {count} requests in each of {windows} windows or runs; `absent`: "
+        "those without an interval, `wrong`: those with one that misses",
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import figures
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from drift.alarms.monitor import Verdict
 
 COLUMNS = 20
+FEW = 8
 SCHEMA = Schema.from_tensors([Tensor("x", "FP32", (COLUMNS,))])
 WINDOW_ROWS = 500
 WINDOWS = 60
@@ -80,6 +81,39 @@ def delays(*, quick: bool = False) -> Iterator[Figure]:
             worst=max(took),
             **found,
         )
+
+
+def scale_delays(*, quick: bool = False) -> Iterator[Figure]:
+    """Windows until a scale 1.5 times larger is an alarm, of rows that depend on each other."""
+    runs = 3 if quick else 40
+    for kind, begin in DEPENDENT.items():
+        rng = np.random.default_rng(figures.SEED)
+        took = [_windows_to_scale_alarm(rng, begin) for _ in range(runs)]
+        found = figures.median(took)
+        yield figures.at_most(
+            f"honesty.joint.scale_delay.{kind.replace(' ', '_')}",
+            found.pop("value"),
+            "windows",
+            5,
+            measured=f"median of the windows of {WINDOW_ROWS} rows x {FEW} columns until an "
+            "alarm, after a reference of 20,000 rows, all values times 1.5",
+            n=runs,
+            seed=figures.SEED,
+            worst=max(took),
+            **found,
+        )
+
+
+def _windows_to_scale_alarm(rng: np.random.Generator, begin: Any) -> int:
+    draw = begin(rng, FEW)
+    few = Schema.from_tensors([Tensor("x", "FP32", (FEW,))])
+    profile = fit(few, {"x": draw(20_000)})
+    monitor, window = Monitor(profile, BUDGET), profile.accumulator()
+    for number in range(1, LIMIT + 1):
+        window.update({"x": 1.5 * draw(WINDOW_ROWS)})
+        if monitor.update(window.take()).raised:
+            return number
+    return LIMIT + 1
 
 
 def _windows_to_alarm(rng: np.random.Generator, before: float, after: float) -> int:

@@ -26,19 +26,20 @@ def test_clean_windows_raise_no_more_alarms_than_wanted(reference, rows):
     assert alarms <= 3
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("reference", "number", "most"),
-    # More have a chance of 5e-4 at most, at 1 alarm in 1,000 windows (binomial).
-    [(10_000, 150, 20), (1000, 500, 49)],
+    ("reference", "number", "most"), [(10_000, 15, 33), (1000, 30, 57)]
 )
 def test_the_promise_holds_over_many_references(reference, number, most):
+    """At 1 alarm in 50 windows, which is used to a tenth as 1 in 1,000 is.
+
+    More than `most` have a chance of 5e-4 (binomial); twice the rate is found with 0.66
+    and 0.96. That took 45,000 windows at 1 alarm in 1,000.
+    """
     rng = np.random.default_rng([reference, 500, 1])
-    alarms = 0
+    settings, alarms = AlarmSettings(windows_per_false_alarm=50), 0
     for _ in range(number):
         profile = fit(SCHEMA, draw(rng, reference))
-        monitor = Monitor(profile, SETTINGS)
+        monitor = Monitor(profile, settings)
         for _ in range(60):
             verdict = monitor.update(window_of(profile, draw(rng, 500)))
             alarms += verdict.raised
@@ -56,7 +57,7 @@ def test_the_promise_holds_over_many_references(reference, number, most):
 )
 def test_changes_are_found_in_the_wanted_number_of_windows(change, goal):
     rng = np.random.default_rng(list(map(ord, str(change))))
-    delays = [first_alarm(rng, clean=5, **change)[0] for _ in range(15)]
+    delays = [first_alarm(rng, clean=5, **change)[0] for _ in range(9)]
     assert np.median(delays) <= goal
 
 

@@ -35,6 +35,23 @@ def test_the_interval_covers_the_passage_of_a_real_decay(strength):
     assert covered / dated >= 0.78
 
 
+def test_a_date_from_correlated_windows_has_fewer_effective_ones():
+    found = {}
+    for strength in (0.0, 0.6):
+        rng = np.random.default_rng(5)
+        dated = [
+            one.effective_windows
+            for _ in range(20)
+            for noise in (autoregressive(rng, 80, strength, 0.003),)
+            for one in (forecast(0.95 - 0.001 * np.arange(80) + noise, 0.8, rng),)
+            if one.outlook is Outlook.DECAY
+        ]
+        found[strength] = np.median(dated)
+    # In theory 80 (1 - 0.6) / (1 + 0.6) = 20, less for what is not known of it.
+    assert 60 < found[0.0] <= 80
+    assert 8 < found[0.6] < 25
+
+
 SERIES = 120
 
 

@@ -196,7 +196,7 @@ def test_quality_is_counted_by_feature(profile):
     assert counts.infinite.tolist() == [5, 0, 0, 0]
     assert counts.outside.tolist() == [0, 0, 20, 0]
     assert counts.finite.tolist() == [85, 100, 98, 100]
-    standing = counts.constant_beside(profile.counts)
+    standing = profile.constant(counts)
     assert standing.tolist() == [False, True, False, False]
 
 

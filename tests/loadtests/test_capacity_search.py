@@ -110,6 +110,8 @@ def test_the_worst_of_several_terms_is_the_boundary() -> None:
     assert found.by_term[0] > found.by_term[1]
     # Independent requests have no dispersion to speak of.
     assert found.dispersion == pytest.approx(1.0, abs=0.6)
+    assert found.effective_requests is not None
+    assert 0.2 < found.effective_requests / sum(run.requests for run in runs) < 1.5
 
 
 def test_a_start_that_takes_long_costs_budget_and_not_more_time() -> None:

@@ -297,6 +297,8 @@ def test_requests_near_saturation_vary_far_more_than_independent_ones() -> None:
     found = search.found()
     assert found.dispersion is not None
     assert found.dispersion > 3
+    assert found.effective_requests is not None
+    assert found.effective_requests < sum(run.requests for run in search.runs) / 3
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from exporter.features.energy.power_readings import Device, Reading
 from exporter.features.energy.sources.power_model import ModelSettings
 from loadtests.efficiency import efficiency_report, metering
 from loadtests.efficiency.efficiency_curve import disturbed_levels, score
-from loadtests.efficiency.efficiency_document import curve_document, pair_document
 from loadtests.efficiency.efficiency_report import (
     EfficiencyLevel,
     EfficiencyReport,
@@ -25,6 +24,7 @@ from loadtests.efficiency.efficiency_report import (
 from loadtests.errors import LoadError
 from loadtests.machine_guard import GuardLimits, Watch, Window
 from loadtests.profiles.levels import SpecPower
+from loadtests.report.efficiency_document import curve_document, pair_document
 from pages import page_html, page_text
 from pages.blocks import Verdict
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dependent_latencies import queue
+from dependent_latencies import queue, queue_quantile
 from load_runs import about
 
 from loadtests import load_report_command, result_file
 from loadtests.cli import REPORTS
 from loadtests.report import run_document
 from loadtests.report.comparison_report import compared, sentence
+from loadtests.report.latency_quantiles import latencies_of
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text
@@ -71,6 +72,43 @@ def test_a_slice_of_a_chart_has_several_requests() -> None:
         dense.about, rare, duration_seconds=SECONDS, sender_cpu_seconds=1.0
     )
     assert len(report_of(thinned).slices) == 40
+
+
+def queued(rng: np.random.Generator, count: int) -> RunResult:
+    """A run on a server with a queue at 80 % of its capacity."""
+    requests = Requests.empty(count)
+    requests.intended[:] = np.arange(count, dtype=float)
+    requests.sent[:] = requests.intended
+    requests.done[:] = requests.intended + queue(0.8)(rng, count)
+    requests.outcome[:] = Outcome.OK
+    return RunResult.of(
+        about(), requests, duration_seconds=float(count), sender_cpu_seconds=1.0
+    )
+
+
+def test_intervals_of_a_run_hold_although_its_requests_wait_in_one_queue() -> None:
+    rng = np.random.default_rng(3)
+    reports = [latencies_of(queued(rng, 20_000)) for _ in range(40)]
+    for q, name in ((0.5, "p50"), (0.9, "p90")):
+        for kind in ("from_intended", "from_send"):
+            found = [getattr(report[kind], name) for report in reports]
+            shown = [one for one in found if one.low is not None]
+            assert len(shown) >= 30
+            held = [one.low <= queue_quantile(0.8)(q) <= one.high for one in shown]
+            # 0.95 of 30 less two and a half deviations; of independent ones 0.2 would.
+            assert np.mean(held) >= 0.85
+            assert all(20 < one.effective_requests < 2_000 for one in shown)
+            assert all(one.value is not None for one in found)
+
+
+def test_the_page_has_the_number_of_independent_requests_or_why_it_is_unknown() -> None:
+    rng = np.random.default_rng(3)
+    long, short = (
+        page_text.render(run_document.document(report_of(queued(rng, count))))
+        for count in (200_000, 2_000)
+    )
+    assert re.search(r"95 % interval of p99: .* to .*: \d+ independent", long)
+    assert "No interval of p99: " in short
 
 
 def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:

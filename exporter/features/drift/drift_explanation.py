@@ -157,6 +157,7 @@ def _retrain(subject: Subject) -> dict[str, Any]:
             "lower": _finite(eta.lower),
             "median": _finite(eta.median),
             "upper": _finite(eta.upper),
+            "effective_periods": _finite(eta.effective_periods),
         },
     }
 

@@ -40,6 +40,8 @@ class Eta:
     lower: float
     median: float
     upper: float
+    effective_periods: float
+    """Independent periods of the history that would give the same interval."""
 
 
 class _Series:
@@ -134,6 +136,7 @@ class Outlooks:
             first.low * self._every,
             first.middle * self._every,
             first.high * self._every,
+            first.effective_windows,
         )
 
     def state(self) -> bytes:

@@ -91,6 +91,8 @@ def _outlook(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
         first = min(found, key=lambda eta: eta.median)
         for bound in ("lower", "median", "upper"):
             yield Sample(catalogue.RETRAIN_ETA, getattr(first, bound), (model, bound))
+        worth = first.effective_periods
+        yield Sample(catalogue.RETRAIN_ETA_EFFECTIVE, worth, (model,))
 
 
 def of_features(subject: Subject) -> Iterator[Sample]:

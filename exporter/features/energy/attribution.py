@@ -166,6 +166,7 @@ class BusyPower(Generic[T]):
         self._until = np.zeros(0)
         self._power = np.zeros(self._MOST_MODELS)
         self._error = np.full(self._MOST_MODELS, np.nan)
+        self._worth = np.full(self._MOST_MODELS, np.nan)
         self._pooled = 0.0
         self._relative_variance = 0.0
         """Of what the models take in a window, about what their busy time lets expect."""
@@ -257,6 +258,10 @@ class BusyPower(Generic[T]):
             if (ratio := float(ratios[place])) > 0
         }
 
+    def effective_windows(self, key: T) -> float:
+        """Independent windows that would give an error as large; NaN if it is unknown."""
+        return float(self._worth[self._place[key]])
+
     def forget(self, key: T) -> None:
         """Remove a model that is no longer served."""
         place = self._place.pop(key, None)
@@ -278,7 +283,8 @@ class BusyPower(Generic[T]):
         if place is None and len(self._place) < self._MOST_MODELS:
             free = set(range(self._MOST_MODELS)) - set(self._place.values())
             place = self._place[key] = min(free)
-            self._power[place], self._error[place] = self._pooled, np.nan
+            self._power[place] = self._pooled
+            self._error[place] = self._worth[place] = np.nan
         return place
 
     def _solve(self, idle_watts: float | None, others: power_fit.OtherLoad) -> None:
@@ -306,6 +312,7 @@ class BusyPower(Generic[T]):
             found = power_fit.fit(windows, idle_watts)
         self._power[used] = found.watts
         self._error[used] = found.half_widths
+        self._worth[used] = found.effective_windows
         self.baseline_watts = found.baseline_watts
         self.lag_seconds = found.lag_seconds
         self.others_watts = others.watts

@@ -158,17 +158,23 @@ def _balance(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
 def _share_errors(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
     """Yield the error of each model's share; nothing where a device has no estimate.
 
-    Errors of several devices add up as if they all had one cause.
+    Errors of several devices add up as if they all had one cause; the effective windows
+    are those of the device with the fewest.
     """
     watts: dict[tuple[ModelKey, str, str], float] = defaultdict(float)
     errors: dict[tuple[ModelKey, str, str], float] = defaultdict(float)
+    worth: dict[tuple[ModelKey, str, str], float] = {}
     for account in accounts:
         device = account.device
         for key, (value, error) in account.power.errors().items():
-            watts[key, device.boundary, device.source] += value
-            errors[key, device.boundary, device.source] += error
-    for (key, *place), value in watts.items():
-        error = errors[key, place[0], place[1]]
-        if value > 0 and math.isfinite(error):
-            labels = (*key, *place)
-            yield Sample(catalogue.MODEL_ENERGY_ERROR, error / value, labels)
+            place = (key, device.boundary, device.source)
+            watts[place] += value
+            errors[place] += error
+            windows = account.power.effective_windows(key)
+            worth[place] = min(windows, worth.get(place, windows))
+    for found, value in watts.items():
+        if value > 0 and math.isfinite(errors[found]):
+            key, *rest = found
+            labels = (*key, *rest)
+            yield Sample(catalogue.MODEL_ENERGY_ERROR, errors[found] / value, labels)
+            yield Sample(catalogue.MODEL_ENERGY_EFFECTIVE, worth[found], labels)

@@ -15,7 +15,7 @@ a parabola.
 Residuals that resemble the one before are freed of it (Prais and Winsten). The variance
 of an estimate is the Bayesian one, or more where the residuals, weighted as the estimate
 weights them, show more: HC3 times the inflation that blocks of these show
-(`dependence.series_inflation`).
+(`dependence.sequence_inflation`).
 
 References:
     A. E. Hoerl, R. W. Kennard, Technometrics 12 (1970) 55-67: ridge as a normal prior.
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.numerics import dependence
+from exporter.numerics import dependence, normal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,6 +90,8 @@ class Fit:
     """Half widths of their 95 % intervals (K,); nan where the windows do not determine them, or
     idle power is not known.
     """
+    effective_windows: Floats
+    """Independent windows that would give intervals of the same width (K,); nan likewise."""
     baseline_watts: float
     """Watts to add to the assumed idle power."""
     lag_seconds: float | None
@@ -145,14 +147,15 @@ def fit(
     problem = _Problem(
         windows, design * spread, design @ prior, rest, smear, slope, least
     )
-    found, widths, variance = _solved(problem)
+    found, widths, worth, variance = _solved(problem)
     if idle_watts is None:
-        widths[:] = np.nan
+        widths[:] = worth[:] = np.nan
     values = prior + spread * found
     late = (first + part) * LAG_STEP_SECONDS
     return Fit(
         np.maximum(values[:models], 0.0) / scale,
         widths[:models] * spread[:models] / scale,
+        worth[:models],
         float(values[models]) if idle_watts else 0.0,
         late if gain > _LAG_EVIDENCE and late > 0 else None,
         variance,
@@ -199,8 +202,8 @@ class _Problem:
     """Lower bound of each coefficient."""
 
 
-def _solved(problem: _Problem) -> tuple[Floats, Floats, float]:
-    """Coefficients, half widths, and variance of the residuals.
+def _solved(problem: _Problem) -> tuple[Floats, Floats, Floats, float]:
+    """Coefficients, half widths, effective windows, and variance of the residuals.
 
     What is not known of the lag and of how the sensor smears power are two more columns.
     Where residuals resemble those before (load of others, temperature), differences tell
@@ -209,7 +212,7 @@ def _solved(problem: _Problem) -> tuple[Floats, Floats, float]:
     count = problem.least.size
     found, memory = np.zeros(count + 2), 0.0
     residuals = problem.rest
-    widths = np.full(count + 2, np.nan)
+    widths = worth = np.full(count + 2, np.nan)
     for left in reversed(range(_MEMORY_ROUNDS)):
         power = problem.expected + problem.design @ found[:count]
         smear = _moved(problem.windows, power, problem.smear)
@@ -223,9 +226,9 @@ def _solved(problem: _Problem) -> tuple[Floats, Floats, float]:
         residuals = rest - design @ found
         memory = _memory(follows, residuals)
         if not left:
-            widths = _half_widths(freed, shown - freed @ found, variance)
+            widths, worth = _half_widths(freed, shown - freed @ found, variance)
     left_over = float(np.square(residuals).mean())
-    return found[:count], widths[:count], left_over
+    return found[:count], widths[:count], worth[:count], left_over
 
 
 def _memory(follows: NDArray[np.bool_], residuals: Floats) -> float:
@@ -312,24 +315,37 @@ def _bounded(design: Floats, shown: Floats, variance: float, least: Floats) -> F
     return np.maximum(found, least)
 
 
-def _half_widths(design: Floats, residuals: Floats, variance: float) -> Floats:
-    """Return half widths of 95 % intervals; nan where the data do not determine them."""
+def _half_widths(
+    design: Floats, residuals: Floats, variance: float
+) -> tuple[Floats, Floats]:
+    """Return half widths of 95 % intervals, and how many independent windows give them.
+
+    Both are nan where the data do not determine them.
+    """
+    unknown = np.full(design.shape[1], np.nan)
     if len(residuals) < _LEAST_WINDOWS:
-        return np.full(design.shape[1], np.nan)
+        return unknown, unknown
     inverse = np.linalg.inv(design.T @ design + variance * np.eye(design.shape[1]))
     weights = design @ inverse
     leverage = np.minimum((weights * design).sum(axis=1), _MOST_LEVERAGE)
     parts = weights * (residuals / (1.0 - leverage))[:, None]
-    inflation = dependence.series_inflation(parts, np.square(weights))
-    if inflation is None:
-        return np.full(design.shape[1], np.nan)
+    found = [
+        dependence.sequence_inflation(column) or dependence.UNKNOWN
+        for column in parts.T
+    ]
+    phi = np.array([one.phi for one in found])
+    freedom = np.array([one.freedom for one in found])
     bayesian = variance * np.diagonal(inverse)
     independent = variance * np.square(weights).sum(axis=0)
-    robust = inflation.phi * np.square(parts).sum(axis=0)
+    robust = phi * np.square(parts).sum(axis=0)
     deviations = np.sqrt(bayesian + np.maximum(robust - independent, 0.0))
-    determined = (bayesian <= _UNDETERMINED**2) & (inflation.freedom >= _LEAST_FREEDOM)
+    determined = (bayesian <= _UNDETERMINED**2) & (freedom >= _LEAST_FREEDOM)
+    upper = (1.0 + CONFIDENCE) / 2.0
     factors = [
-        dependence.student_quantile((1.0 + CONFIDENCE) / 2.0, int(freedom))
-        for freedom in np.maximum(inflation.freedom, _LEAST_FREEDOM)
+        dependence.student_quantile(upper, int(one))
+        for one in np.maximum(freedom, _LEAST_FREEDOM)
     ]
-    return np.where(determined, deviations * np.array(factors), np.nan)
+    widths = np.where(determined, deviations * np.array(factors), np.nan)
+    return widths, len(residuals) * bayesian * np.square(
+        normal.quantile(upper) / widths
+    )

@@ -43,6 +43,7 @@ def notice_of(report: Mapping[str, Any]) -> CapacityNotice:
         requests_per_second=ends["estimate"],
         low=ends["low"],
         high=ends["high"],
+        effective_requests=report["capacity"].get("effective_requests"),
         found_at=found_at,
     )
 

@@ -57,6 +57,8 @@ class CapacityNotice(Settings):
     """The lower end of the 95 % interval."""
     high: float | None = Field(default=None, gt=0)
     """Its upper end."""
+    effective_requests: float | None = Field(default=None, gt=0)
+    """Number of independent requests that give an interval of the same width."""
     found_at: float | None = Field(default=None, gt=0)
     """Unix time at which the search ended; default: when the notice arrives."""
     ttl_seconds: float = Field(default=30 * 86_400.0, gt=0, le=366 * 86_400)
@@ -85,6 +87,7 @@ class FoundCapacity:
     high: float
     found_at: float
     """Unix time."""
+    effective_requests: float | None
 
 
 _T = TypeVar("_T")
@@ -155,7 +158,15 @@ class RunBoard:
         if notice.verdict != "valid" or rate is None or low is None or high is None:
             return None
         found_at = notice.found_at or self._wall_clock()
-        return FoundCapacity(notice.model, notice.slo, rate, low, high, found_at)
+        return FoundCapacity(
+            notice.model,
+            notice.slo,
+            rate,
+            low,
+            high,
+            found_at,
+            notice.effective_requests,
+        )
 
     def runs(self) -> list[RunNotice]:
         """The active runs."""

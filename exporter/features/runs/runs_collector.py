@@ -99,6 +99,8 @@ class RunsCollector:
                 ("high", capacity.high),
             ):
                 yield Sample(catalogue.CAPACITY, value, (*key, bound))
+            if (worth := capacity.effective_requests) is not None:
+                yield Sample(catalogue.CAPACITY_EFFECTIVE, worth, key)
             yield Sample(catalogue.CAPACITY_FOUND, capacity.found_at, key)
             rate = rates.get(capacity.model)
             if rate is not None:

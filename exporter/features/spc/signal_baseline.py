@@ -74,6 +74,9 @@ class Baseline:
     spread_error: float = field(default=1.0, repr=False)
     """at most this standard deviation, in nine baselines of ten; 0 and 1 if unknown."""
     refused: Refusal = field(default="none", repr=False)
+    effective_samples: float | None = field(default=None, repr=False)
+    """Independent samples that would give errors as large; 0 if their dependence could not
+    be measured, None if nothing was estimated."""
 
     @property
     def residual_sigma(self) -> float:
@@ -137,6 +140,7 @@ def learn(
         shift,
         spread,
         next(why for why, applies in refusals.items() if applies),
+        independent,
     )
 
 

@@ -251,6 +251,7 @@ class Signal:
 
 def _baseline(state: Mapping[str, Any]) -> Baseline:
     """The baseline that was kept, with which samples can be standardised."""
+    effective = state.get("effective_samples")
     found = Baseline(
         float(state["mean"]),
         float(state["sigma"]),
@@ -261,6 +262,7 @@ def _baseline(state: Mapping[str, Any]) -> Baseline:
         _finite(state.get("shift_error", 0.0)),
         _finite(state.get("spread_error", 1.0)),
         _one_of(Refusal, state.get("refused", "old_state")),
+        None if effective is None else _finite(effective),
     )
     if found.shift_error < 0 or found.spread_error < 1:
         raise ValueError("the errors of the baseline are negative")

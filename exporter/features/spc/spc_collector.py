@@ -254,6 +254,8 @@ def _samples(watched: _Watched) -> Iterator[AnySample]:
     yield Sample(catalogue.SPC_MEAN, baseline.mean, (name,))
     yield Sample(catalogue.SPC_SIGMA, baseline.sigma, (name,))
     yield Sample(catalogue.SPC_CORRELATION, baseline.correlation, (name,))
+    if baseline.effective_samples is not None:
+        yield Sample(catalogue.SPC_EFFECTIVE, baseline.effective_samples, (name,))
     labels = (
         name,
         watched.settings.metric,

@@ -324,6 +324,9 @@ def test_estimated_accuracy_that_decays_gives_a_date_and_noise_gives_none(bench,
     # 0.95 - 0.06 = 0.89 is left 0.09 above the floor: 90 steps of 100 s.
     assert lower <= median <= upper
     assert 7000 < median < 11000
+    worth = bench.value("triton_retrain_eta_effective_periods", "m")
+    assert 10 < worth <= 60
+    assert bench.document()["retrain"]["seconds"]["effective_periods"] == worth
     assert bench.document()["retrain"]["outlooks"] == {"accuracy": "decay"}
     bench.collector.close()
     bench.watch({**entry, "forecast": forecast})

@@ -255,6 +255,11 @@ def test_boards_of_one_boundary_and_source_are_added_up_with_their_errors():
         (*M, *gpu): pytest.approx((first + second) / (one + two)),
         (*M, *host): pytest.approx(third / three),
     }
+    worth = [account.power.effective_windows(M) for account in accounts]
+    assert shown(samples, catalogue.MODEL_ENERGY_EFFECTIVE) == {
+        (*M, *gpu): min(worth[:2]),
+        (*M, *host): worth[2],
+    }
 
 
 def test_boards_alone_are_no_node():

@@ -53,6 +53,7 @@ CAPACITY = {
     "slo": "p99<20ms",
     "requests_per_second": 200.0,
     "low": 190.0,
+    "effective_requests": 1_200.0,
     "high": 210.0,
 }
 
@@ -146,6 +147,8 @@ def test_a_capacity_is_shown_with_its_interval_and_replaced_by_the_next(
         ("m", "p99<20ms", "low"): 190.0,
         ("m", "p99<20ms", "high"): 210.0,
     }
+    worth = values(collector, catalogue.CAPACITY_EFFECTIVE)
+    assert worth == {("m", "p99<20ms"): 1_200.0}
 
 
 def test_headroom_is_what_production_leaves_and_unknown_before_that_is_known(

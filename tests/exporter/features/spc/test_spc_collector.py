@@ -135,6 +135,7 @@ class TestAlarms:
         scene.look(score(0.97))
         nominal = scene.value("triton_spc_in_control_samples", "nominal")
         assert nominal == pytest.approx(700, rel=0.01)
+        assert scene.value("triton_spc_baseline_effective_samples") is None
 
     def test_while_it_learns_it_says_so_and_then_what_the_limits_rest_on(self) -> None:
         scene = Scene(signal(baseline=None, learn_samples=30))
@@ -146,6 +147,7 @@ class TestAlarms:
         scene.look(score(0.97))
         assert scene.value("triton_spc_learning") == 0
         assert scene.value("triton_spc_info", "independent") == 1
+        assert 5 < scene.value("triton_spc_baseline_effective_samples") <= 30
         # A baseline of two and a half minutes: nothing is promised.
         assert scene.value("triton_spc_info", "few_samples") == 1
         assert scene.value("triton_spc_in_control_samples", "lower") is None

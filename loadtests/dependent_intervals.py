@@ -40,6 +40,8 @@ class Side:
     low: float = math.nan
     high: float = math.nan
     reason: str = ""
+    effective_requests: float = 0.0
+    """Number of independent requests that give as wide an interval; 0 where unknown."""
 
 
 def _worth(events: NDArray[np.bool_], confidence: float) -> tuple[float, str]:
@@ -64,10 +66,12 @@ def quantile_side(waits: Floats, q: float, confidence: float) -> Side:
             value,
             reason=f"{waits.size} requests are worth {worth:.0f} independent ones, "
             "which are too few; make it longer",
+            effective_requests=worth,
         )
     low, high = math.floor(ranks[0]) - 1, min(math.ceil(ranks[1]), waits.size) - 1
     ordered = np.partition(waits, (low, high))
-    return Side(value, float(ordered[low]), float(ordered[high]))
+    ends = float(ordered[low]), float(ordered[high])
+    return Side(value, *ends, effective_requests=worth)
 
 
 def latency_side(requests: Requests, q: float, confidence: float = 0.95) -> Side | None:
@@ -92,7 +96,8 @@ def missed_side(waits: Floats, confidence: float) -> Side:
     middle = (share + z2 / (2.0 * worth)) / (1.0 + z2 / worth)
     root = math.sqrt(z2 * (share * (1.0 - share) + z2 / (4.0 * worth)) / worth)
     half = root / (1.0 + z2 / worth)
-    return Side(share, min(middle - half, share), max(middle + half, share))
+    ends = min(middle - half, share), max(middle + half, share)
+    return Side(share, *ends, effective_requests=worth)
 
 
 def difference(before: Side, after: Side) -> tuple[float, float]:
