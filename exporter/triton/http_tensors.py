@@ -119,7 +119,7 @@ def decode_json_reply(body: bytes) -> tuple[OutputTensor, ...]:
     """
     with _refused():
         return tuple(
-            _output(entry, _content(entry["data"], str(entry["datatype"])))
+            _output(entry, json_content(entry["data"], str(entry["datatype"])))
             for entry in json.loads(body).get("outputs", ())
         )
 
@@ -129,7 +129,7 @@ def _output(entry: dict[str, Any], data: bytes) -> OutputTensor:
     return OutputTensor(str(entry["name"]), str(entry["datatype"]), shape, data)
 
 
-def _content(data: Any, datatype: str) -> bytes:
+def json_content(data: Any, datatype: str) -> bytes:
     """Values, nested or flat, as the raw content of a tensor."""
     if not isinstance(data, list):
         raise TypeError(f"data is a {type(data).__name__}")

@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from exporter.errors import InvalidRequestError
+from exporter.triton.generate import generate_body
 from exporter.triton.kserve import service_pb2
 from exporter.triton.tensors import encode
 from loadtests.errors import PlanError
@@ -155,28 +157,14 @@ def _json(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
 
 def _generate(spec: ModelSpec, row: Row) -> Body:
     """Return a body of Triton's generate extension: inputs and parameters by name."""
-    document: dict[str, Any] = {}
-    for name, array in row.inputs.items():
-        # A batch of one is added by the server.
-        values = array[0] if spec.max_batch_size and array.shape[0] == 1 else array
-        if values.ndim > 1:
-            raise PlanError(
-                f"found {name!r} of shape {list(array.shape)}; the generate "
-                "extension accepts single values and lists: use --protocol grpc",
-                f"model {spec.name}",
-            )
-        plain = [_plain(value) for value in values.ravel().tolist()]
-        document[name] = plain[0] if len(plain) == 1 else plain
     try:
-        content = json.dumps(
-            {**document, **row.parameters}, separators=(",", ":"), allow_nan=False
+        return Body(
+            generate_body(
+                row.inputs, row.parameters, is_batched=spec.max_batch_size > 0
+            )
         )
-    except (ValueError, TypeError) as error:
-        raise PlanError(
-            f"JSON cannot represent these inputs: {error}; use --protocol grpc",
-            f"model {spec.name}",
-        ) from None
-    return Body(content.encode())
+    except InvalidRequestError as error:
+        raise PlanError(f"{error}: use --protocol grpc", f"model {spec.name}") from None
 
 
 def _plain(value: object) -> object:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +12,14 @@ from accesses import access_to
 from golden_probing import Probing
 from slow_llm import slow_llm
 from streaming_models import STREAM, set_speaker_fault, write_speaker
+from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.cli import main
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
 
 pytestmark = pytest.mark.triton
 
@@ -45,8 +49,15 @@ def access(server):
     }
     board = InventoryBoard()
     board.publish(Inventory(up=True, ready=True, models=models))
-    yield access_to(grpc, board=board)
+    http = HttpClient(server.http)
+    yield access_to(grpc, board=board, http=http)
     grpc.close()
+    http.close()
+
+
+@pytest.fixture(params=["grpc", "http"])
+def protocol(request):
+    return request.param
 
 
 @pytest.fixture
@@ -60,6 +71,7 @@ def synthetic(access, model="speaker", **settings):
     settings = {
         "models": {"include": [model]},
         "timeout_seconds": 10,
+        "protocols": ["grpc"],
         "overrides": {"speaker": {"inputs": {"text": {"values": [TEXT]}}}},
         **settings,
     }
@@ -84,14 +96,15 @@ def recorded(server, tmp_path):
     return record
 
 
-def test_a_golden_text_is_the_whole_streamed_text(access, recorded) -> None:
+def test_a_golden_text_is_the_whole_streamed_text(access, recorded, protocol) -> None:
     file, columns = recorded("speaker", text=np.array([TEXT, "one two"]))
     assert columns["expected:word"].ravel().tolist() == [
         b"the cat sat on the mat ",
         b"one two ",
     ]
     assert columns["expected:reason"].ravel().tolist() == [b"stop", b"stop"]
-    probing = Probing(access, "speaker", data={"file": str(file)})
+    probing = Probing(access, "speaker", data={"file": str(file)}, protocol=protocol)
+    assert probing.target.protocol == protocol
     assert {verdict.outcome for verdict in probing.round()} == {"ok"}
     assert probing.value("triton_golden_score_ratio", "match") == 1
 
@@ -138,10 +151,12 @@ def test_numbers_of_a_stream_are_compared_one_after_the_other(access, recorded) 
 
 
 @pytest.mark.parametrize(("score", "shown"), [("nan", "NaN"), ("inf", "Inf")])
-def test_every_response_of_a_stream_is_checked(access, fault, score, shown) -> None:
-    assert synthetic(access).outcome == "ok"
+def test_every_response_of_a_stream_is_checked(
+    access, fault, protocol, score, shown
+) -> None:
+    assert synthetic(access, protocols=[protocol]).outcome == "ok"
     fault(at=2, score=score)
-    verdict = synthetic(access)
+    verdict = synthetic(access, protocols=[protocol])
     assert verdict.outcome == "bad_output"
     assert f"response 3 of 6: output 'score' holds 1 {shown}" in verdict.detail
 
@@ -166,11 +181,26 @@ def test_a_golden_output_that_no_response_has_is_missing(
     assert probing.outcomes() == {"invalid": 2}
 
 
+def test_inputs_that_generate_cannot_carry_are_probed_over_grpc_only(access) -> None:
+    spec = access.board.current.models["stream", "1"]
+    matrix = replace(spec.inputs[0], shape=(-1, 4))
+    board = {("stream", "1"): replace(spec, inputs=(matrix,))}
+    inventory = Inventory(up=True, ready=True, models=board)
+    probe = SyntheticSettings().build(access)
+    assert [t.protocol for t in probe.targets(inventory)] == ["grpc"]
+    assert {t.protocol for t in probe.targets(access.board.current)} == {"grpc", "http"}
+
+
 LIMITS = {"max_first_response_seconds": 5, "max_gap_seconds": 0.3}
 
 
-def test_a_stream_within_its_limits_is_ok(access) -> None:
-    assert synthetic(access, **LIMITS).outcome == "ok"
+def test_a_stream_within_its_limits_is_ok_and_timed(access, fault, protocol) -> None:
+    fault(at=3, seconds=0.2)
+    verdict = synthetic(access, protocols=[protocol], **LIMITS)
+    assert verdict.outcome == "ok"
+    assert 0 < verdict.first_response_seconds < verdict.duration_seconds
+    assert len(verdict.gap_seconds) == len(TEXT.split()) - 1
+    assert verdict.gap_seconds[2] == pytest.approx(0.2, abs=patience(0.05))
 
 
 @pytest.mark.parametrize(
@@ -181,8 +211,9 @@ def test_a_stream_within_its_limits_is_ok(access) -> None:
     ],
 )
 def test_a_stream_beyond_a_limit_is_stalled_and_not_dead(
-    access, fault, at, limits, shown
+    access, fault, protocol, at, limits, shown
 ) -> None:
+    limits = {"protocols": [protocol], **limits}
     fault(at=at, seconds=0.6)
     verdict = synthetic(access, **limits)
     assert verdict.outcome == "stalled"
@@ -195,15 +226,33 @@ def test_a_stream_beyond_a_limit_is_stalled_and_not_dead(
     assert synthetic(access, **limits).outcome == "bad_output"
 
 
+@pytest.mark.parametrize("how", [{"at": 3, "seconds": 1.5}, {"pause": 0.01}])
+def test_a_stream_that_never_ends_is_a_timeout(access, fault, protocol, how) -> None:
+    """It stops in the middle, or continues without end."""
+    fault(**how)
+    endless = {"inputs": {"text": {"values": ["word " * 150]}}}
+    started = time.monotonic()
+    verdict = synthetic(
+        access,
+        protocols=[protocol],
+        overrides={"speaker": endless},
+        timeout_seconds=0.3,
+        linger_seconds=0.2,
+    )
+    assert verdict.outcome == "timeout"
+    assert time.monotonic() - started < patience(1.5)
+
+
 def test_a_limit_of_one_model_is_in_place_of_the_probes(access, fault) -> None:
     fault(at=3, seconds=0.6)
     patient = {"inputs": {"text": {"values": [TEXT]}}, "max_gap_seconds": 60}
     assert synthetic(access, overrides={"speaker": patient}, **LIMITS).outcome == "ok"
 
 
-def test_a_stalling_model_serves_and_is_counted(server, start_sidecar, fault) -> None:
+def test_a_stalling_model_serves_and_is_counted(
+    server, start_sidecar, settings, fault
+) -> None:
     probe = {
-        "kind": "synthetic",
         "interval_seconds": 0.2,
         "timeout_seconds": 10,
         "models": {"include": ["speaker"]},
@@ -211,18 +260,20 @@ def test_a_stalling_model_serves_and_is_counted(server, start_sidecar, fault) ->
         **LIMITS,
     }
     fault(at=3, seconds=0.6)
-    target = {"grpc": server.grpc, "http": server.http, "metrics": server.metrics}
-    sidecar = start_sidecar({"target": target, "probes": [probe]})
+    sidecar = start_sidecar(settings(server, probe=probe))
     of = {"model": "speaker"}
     page = sidecar.wait(
-        lambda page: page.sum("triton_probe_total", outcome="stalled", **of) >= 3
+        lambda page: all(
+            page.sum("triton_probe_total", outcome="stalled", protocol=p, **of) >= 2
+            for p in ("grpc", "http")
+        )
     )
     assert page.value("triton_model_serving", **of) == 1
-    assert page.value("triton_probe_success", **of) == 0
+    assert [value for _, value in page.all("triton_probe_success", **of)] == [0, 0]
     assert page.sum("triton_probe_total", outcome="timeout", **of) == 0
     assert state(sidecar, "speaker") == "SLOW"
     fault()
-    sidecar.wait(lambda page: page.value("triton_probe_success", **of) == 1)
+    sidecar.wait(lambda page: page.sum("triton_probe_success", **of) == 2)
     assert state(sidecar, "speaker") == "SERVING"
 
 

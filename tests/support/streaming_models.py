@@ -118,6 +118,7 @@ class TritonPythonModel:
                     word = fault.get("word", word)
                     score = float(fault.get("score", score))
                     time.sleep(fault.get("seconds", 0))
+                time.sleep(fault.get("pause", 0))
                 outputs = [
                     pb.Tensor("word", np.array([f"{word} ".encode()], np.object_)),
                     pb.Tensor("score", np.array([score], np.float32)),
@@ -141,7 +142,10 @@ def write_speaker(repository: Path) -> None:
 
 
 def set_speaker_fault(repository: Path, **fault: Any) -> None:
-    """Have the response number `at` be another `word`, another `score` or `seconds` late."""
+    """Have the response number `at` be another `word`, another `score` or `seconds` late.
+
+    `pause` are seconds before each response.
+    """
     file = repository / "speaker" / "1" / "fault.json"
     new = file.with_suffix(".new")
     new.write_text(json.dumps(fault), "utf-8")

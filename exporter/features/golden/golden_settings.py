@@ -95,7 +95,8 @@ class GoldenSettings(ProbeSettings):
     data: GoldenData
     """The golden data."""
     protocol: Transport = Field(default="grpc")
-    """Protocol of the requests. Decoupled models answer over gRPC only."""
+    """Protocol of the requests. Over HTTP, decoupled models are asked on
+    `generate_stream`, if it can carry their inputs; else over gRPC."""
     samples_per_request: int = Field(default=8, ge=1, le=1024)
     """Rows per request, limited to the model's maximum batch size."""
     request_share: float = Field(default=0.05, gt=0, le=0.5)
