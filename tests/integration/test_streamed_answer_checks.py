@@ -11,7 +11,12 @@ import pytest
 from accesses import access_to
 from golden_probing import Probing
 from slow_llm import slow_llm
-from streaming_models import STREAM, set_speaker_fault, write_speaker
+from streaming_models import (
+    STREAM,
+    set_speaker_fault,
+    write_embedder,
+    write_speaker,
+)
 from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
@@ -30,6 +35,7 @@ TEXT = "the cat sat on the mat"
 def repository(tmp_path_factory):
     folder = slow_llm(tmp_path_factory.mktemp("models"))
     write_speaker(folder)
+    write_embedder(folder)
     (folder / "stream").symlink_to(STREAM)
     return folder
 
@@ -45,7 +51,7 @@ def access(server):
     grpc = GrpcClient(server.grpc)
     models = {
         (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10)
-        for name in ("llm", "speaker", "stream")
+        for name in ("llm", "speaker", "stream", "embedder")
     }
     board = InventoryBoard()
     board.publish(Inventory(up=True, ready=True, models=models))
@@ -179,6 +185,126 @@ def test_a_golden_output_that_no_response_has_is_missing(
         assert verdict.outcome == "bad_output"
         assert verdict.detail.startswith("output 'optional' is missing; found [")
     assert probing.outcomes() == {"invalid": 2}
+
+
+def prompts(folder, texts, **columns):
+    file = folder / "prompts.npz"
+    np.savez(file, text=np.array(texts), **columns)
+    return str(file)
+
+
+def checked(access, file, **check):
+    """The verdicts of a round of `speaker`, sorted by outcome, and the probe."""
+    data = {"file": file, "checks": [{"output": "word", **check}]}
+    probing = Probing(access, "speaker", data=data)
+    return sorted(probing.round(), key=lambda v: v.outcome), probing
+
+
+def test_an_answer_is_searched_for_a_pattern(access, tmp_path, fault) -> None:
+    file = prompts(tmp_path, [TEXT, "the cat slept"])
+    check = {"kind": "regex", "pattern": "^the (cat|dog) s(a|lep)t"}
+    verdicts, _ = checked(access, file, **check)
+    assert [v.outcome for v in verdicts] == ["ok", "ok"]
+    fault(at=1, word="horse")
+    verdicts, probing = checked(access, file, **check)
+    assert [v.outcome for v in verdicts] == ["bad_output"] * 2
+    assert "which does not match '^the (cat|dog)" in verdicts[0].detail
+    assert probing.value("triton_golden_score_ratio", "match:word") == 0
+    assert probing.failing() == {"expected"}
+
+
+def test_each_prompt_may_have_a_pattern_of_its_own(access, tmp_path) -> None:
+    expected = {"expected:word": np.array(["^the", "dog$"])}
+    file = prompts(tmp_path, [TEXT, "one two"], **expected)
+    verdicts, probing = checked(access, file, kind="regex")
+    assert [v.outcome for v in verdicts] == ["bad_output", "ok"]
+    assert "row 1 of prompts" in verdicts[0].detail
+    assert probing.outcomes() == {"right": 1, "wrong": 1}
+
+
+def test_an_answer_is_a_document_of_a_schema(access, tmp_path, fault) -> None:
+    file = prompts(tmp_path, ['{"age": 3}'])
+    definition = {
+        "type": "object",
+        "required": ["age"],
+        "properties": {"age": {"type": "integer", "minimum": 0}},
+    }
+    check = {"kind": "json_schema", "definition": definition}
+    (verdict,), _ = checked(access, file, **check)
+    assert verdict.outcome == "ok"
+    fault(at=1, word="-3}")
+    (verdict,), _ = checked(access, file, **check)
+    assert (verdict.outcome, "at /age: found -3; want minimum 0" in verdict.detail) == (
+        "bad_output",
+        True,
+    )
+    fault(at=1, word="three")
+    (verdict,), _ = checked(access, file, **check)
+    assert "which is not JSON" in verdict.detail
+
+
+NEAR = {"kind": "embedding", "model": "embedder", "min_cosine": 0.7}
+
+
+def test_an_answer_near_the_recorded_one_passes(
+    access, recorded, fault, protocol
+) -> None:
+    file, _ = recorded("speaker", text=np.array([TEXT]))
+    fault(at=5, word="carpet")
+    data = {"file": str(file), "checks": [{"output": "word", **NEAR}]}
+    probing = Probing(access, "speaker", data=data, protocol=protocol)
+    assert {v.outcome for v in probing.round()} == {"ok"}
+    cosine = probing.value("triton_golden_score_ratio", "cosine")
+    assert cosine == pytest.approx(7 / 8, abs=1e-6)
+    data["checks"][0]["min_cosine"] = 0.9
+    probing = Probing(access, "speaker", data=data, protocol=protocol)
+    (verdict,) = probing.round()
+    assert verdict.outcome == "bad_output"
+    assert "has a cosine of 0.875 to that of [the cat sat" in verdict.detail
+
+
+def test_without_an_embedding_nothing_is_known_of_the_answer(access, tmp_path) -> None:
+    expected = {"expected:word": np.array(["x"])}
+    file = prompts(tmp_path, ["unspeakable words"], **expected)
+    for model, said in (("embedder", "too sad"), ("stream", "want one input of BYTES")):
+        (verdict,), probing = checked(access, file, **{**NEAR, "model": model})
+        assert verdict.outcome == "invalid"
+        assert f"embedding model {model!r}: " in verdict.detail
+        assert said in verdict.detail
+        assert probing.outcomes() == {"unanswered": 1}
+        assert probing.failing() == set()
+
+
+def test_embeddings_count_for_the_budget(access, tmp_path) -> None:
+    expected = {"expected:word": np.array(["a b"] * 9)}
+    file = prompts(tmp_path, ["a c"] * 9, **expected)
+    data = {"file": file, "checks": [{"output": "word", **NEAR}]}
+    probing = Probing(access, "speaker", data=data, idle_requests_per_second=0.1)
+    verdicts = [probing.attempt() for _ in range(5)]
+    assert [v is not None for v in verdicts] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("check", "columns", "said"),
+    [
+        ({"kind": "regex"}, {}, "needs a pattern, or set `pattern`"),
+        ({"kind": "regex"}, {"expected:word": ["a", "("]}, "missing )"),
+        (NEAR, {}, "needs the text to compare with"),
+        ({"kind": "regex", "output": "score"}, {}, "no such output of text"),
+    ],
+)
+def test_a_check_that_does_not_fit_the_set_is_an_error_of_it(
+    access, tmp_path, check, columns, said
+) -> None:
+    file = prompts(tmp_path, ["a", "b"], **columns)
+    data = {"file": file, "checks": [{"output": "word", **check}]}
+    probing = Probing(access, "speaker", data=data)
+    verdict = probing.attempt()
+    assert verdict.outcome == "invalid"
+    assert said in verdict.detail
+    assert "prompts.npz" in verdict.detail
+    assert ("row 1" in verdict.detail) == (said == "missing )")
+    assert probing.value("triton_golden_usable") == 0
 
 
 def test_inputs_that_generate_cannot_carry_are_probed_over_grpc_only(access) -> None:
