@@ -92,6 +92,11 @@ class GoldenData(Settings):
         return self
 
     @property
+    def embeds(self) -> bool:
+        """Return whether a check needs a model for embeddings."""
+        return any(check.kind == "embedding" for check in self.checks)
+
+    @property
     def chosen_format(self) -> Format:
         """The file's format."""
         return self.format or _FORMATS[self.file.suffix]
