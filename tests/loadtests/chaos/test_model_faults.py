@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -16,11 +17,12 @@ from fault_cycles import Client, asking, in_effect, recorded, undone
 from receiver import Receiver
 from requirements import as_nobody
 from sites import EmbeddedSite, empty_site
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.triton.faulty_model import Fault as ModelFault
 from exporter.triton.faulty_model import write_faulty_model
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.client_faults import CacheStorm
 from loadtests.chaos.faults.model_faults import (
     WRAPPER,
     ErringModel,
@@ -34,6 +36,8 @@ from loadtests.chaos.primitives import model_control
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from exporter.triton.embedded import EmbeddedTriton
 
 
 def files(repository: Path) -> dict[str, tuple[int, int, int, bytes]]:
@@ -262,6 +266,36 @@ def test_a_stream_stalls_until_the_fault_ends(llm) -> None:
     reader.join(20)
     assert came == honest[2:]
     assert list(other) == honest[2:]
+
+
+def first_seconds(site: EmbeddedSite) -> float:
+    began = time.monotonic()
+    next(events(site))
+    return time.monotonic() - began
+
+
+def gauge(server: EmbeddedTriton, name: str) -> float:
+    page = urllib3.request("GET", f"http://{server.metrics}/metrics").data.decode()
+    return float(re.search(rf"^vllm:{name}{{.*}} (.*)$", page, re.MULTILINE)[1])
+
+
+def test_a_storm_fills_the_cache_and_all_others_wait(llm) -> None:
+    assert first_seconds(llm) < patience(0.5)
+    with in_effect(CacheStorm(model="llm"), llm):
+        wait_until(lambda: gauge(llm.triton, "kv_cache_usage_perc") > 0.8, "cache full")
+        wait_until(
+            lambda: gauge(llm.triton, "num_requests_waiting") > 16, "requests wait"
+        )
+        assert first_seconds(llm) > 1
+    wait_until(lambda: gauge(llm.triton, "num_requests_running") == 0, "all have left")
+    assert first_seconds(llm) < patience(0.5)
+
+
+def test_a_storm_of_a_model_that_does_not_stream_is_refused(site) -> None:
+    with pytest.raises(FaultRefusedError, match="not a language model"):
+        CacheStorm(model="double").require(site)
+    with pytest.raises(FaultRefusedError, match="does not describe model 'nobody'"):
+        CacheStorm(model="nobody").require(site)
 
 
 def test_a_stall_ends_by_itself(llm) -> None:
