@@ -73,7 +73,7 @@ class Asker:
         self.requests = 0
         self.seconds = 0.0
         self._access = access
-        self._protocol = protocol
+        self._protocol: Transport = protocol
         self._timeout = timeout_seconds
         self._linger = linger_seconds
         self._ignored = ignored_input
