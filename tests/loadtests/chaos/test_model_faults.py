@@ -278,7 +278,8 @@ def first_seconds(site: EmbeddedSite) -> float:
 
 def gauge(server: EmbeddedTriton, name: str) -> float:
     page = urllib3.request("GET", f"http://{server.metrics}/metrics").data.decode()
-    return float(re.search(rf"^vllm:{name}{{.*}} (.*)$", page, re.MULTILINE)[1])
+    [value] = re.findall(rf"^vllm:{name}{{.*}} (.*)$", page, re.MULTILINE)
+    return float(value)
 
 
 def test_a_storm_fills_the_cache_and_all_others_wait(llm) -> None:
