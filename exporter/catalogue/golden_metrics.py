@@ -18,7 +18,8 @@ _BLIND: Final = (
 GOLDEN_SCORE: Final = MetricSpec(
     "triton_golden_score_ratio",
     "Score of the latest answers to the samples of a golden set, by metric"
-    " (accuracy, top_k, precision, recall, f1, auc, match, match:OUTPUT, cosine)."
+    " (accuracy, top_k, precision, recall, f1, auc, match, match:OUTPUT, cosine: of the"
+    " numbers of an answer, or of the embedding of its text)."
     " Absent until each sample was sent once.",
     (*_SET, "metric"),
 )
@@ -67,7 +68,8 @@ GOLDEN_ROUNDS: Final = MetricSpec(
 )
 GOLDEN_FAILING: Final = MetricSpec(
     "triton_golden_failing",
-    "1 if a check fails, 0 if it passes: expected (answers are the recorded ones),"
+    "1 if a check fails, 0 if it passes: expected (answers are the recorded ones, or pass"
+    " the configured `checks`),"
     " labels (accuracy is not below its baseline). Absent if unknown.",
     (*_SET, "check"),
 )

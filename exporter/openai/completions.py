@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from exporter.triton.event_stream import json_object
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,10 +21,8 @@ PATHS: Final[Mapping[Api, str]] = {
     "completions": "/v1/completions",
 }
 DONE: Final = b"[DONE]"
-EVENTS: Final = "text/event-stream"
 _OTHER_CONTENT: Final = ("reasoning_content", "reasoning", "refusal", "tool_calls")
 _MOST_TOKENS: Final = 1 << 40
-_decode: Final = json.JSONDecoder().decode
 
 
 def request_body(
@@ -87,21 +87,6 @@ def read_chunk(data: bytes) -> Chunk:
         _count(usage.get("prompt_tokens")),
         _count(usage.get("completion_tokens")),
     )
-
-
-def json_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of an answer.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        document = _decode(data.decode())
-    except RecursionError:
-        document = None
-    if not isinstance(document, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 - of the server
-    return document
 
 
 def error_of(document: Mapping[str, Any]) -> str | None:

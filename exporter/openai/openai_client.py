@@ -17,14 +17,12 @@ from urllib3.exceptions import HTTPError
 
 from exporter import errors
 from exporter.openai.completions import (
-    EVENTS,
     MODELS,
     PATHS,
-    json_object,
     read_chunk,
     request_body,
 )
-from exporter.openai.event_stream import EventStream
+from exporter.triton.event_stream import EVENTS, EventStream, json_object
 from exporter.triton.http import status_error
 from exporter.triton.protocol_types import (
     IndexEntry,

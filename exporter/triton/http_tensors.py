@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from exporter.triton.protocol_types import Array, InferRequest
 
 BINARY_EXTENSION: Final = "binary_tensor_data"
-_HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 
 
 def binary_request(request: InferRequest) -> tuple[bytes, dict[str, str]]:
@@ -41,17 +41,12 @@ def binary_request(request: InferRequest) -> tuple[bytes, dict[str, str]]:
                 "parameters": {"binary_data_size": len(content)},
             }
         )
-    header = json.dumps(
-        {
-            "id": request.request_id,
-            "inputs": inputs,
-            "parameters": {**request.parameters, "binary_data_output": True},
-        },
-        separators=(",", ":"),
-    ).encode()
+    header = _document(
+        request, inputs, {**request.parameters, "binary_data_output": True}
+    )
     return b"".join((header, *contents)), {
         "Content-Type": "application/octet-stream",
-        _HEADER_LENGTH: str(len(header)),
+        HEADER_LENGTH: str(len(header)),
     }
 
 
@@ -59,7 +54,7 @@ def json_request(request: InferRequest) -> bytes:
     """The body as JSON alone.
 
     Raises:
-        InvalidRequestError: BYTES that are no text.
+        InvalidRequestError: BYTES that are no text, or a number that JSON does not have.
     """
     try:
         inputs = [
@@ -74,17 +69,26 @@ def json_request(request: InferRequest) -> bytes:
             }
             for name, array in request.inputs.items()
         ]
-    except UnicodeDecodeError as error:
+        return _document(request, inputs, request.parameters)
+    except ValueError as error:
         raise errors.InvalidRequestError(
-            "this server accepts JSON only, which cannot represent these bytes: "
-            f"{error}"
+            f"this server accepts JSON only, which cannot represent these: {error}"
         ) from None
-    document = {
-        "id": request.request_id,
-        "inputs": inputs,
-        "parameters": dict(request.parameters),
-    }
-    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _document(
+    request: InferRequest,
+    inputs: list[dict[str, Any]],
+    parameters: Mapping[str, object],
+) -> bytes:
+    """Return the JSON of a request, its parameters last, as load tests extend them."""
+    known = {"id": request.request_id} if request.request_id else {}
+    return json.dumps(
+        {**known, "inputs": inputs, "parameters": dict(parameters)},
+        separators=(",", ":"),
+        allow_nan=False,
+        ensure_ascii=False,
+    ).encode()
 
 
 def decode_binary_reply(
@@ -97,7 +101,7 @@ def decode_binary_reply(
     """
     outputs = []
     with _refused():
-        length = int(headers.get(_HEADER_LENGTH, len(body)))
+        length = int(headers.get(HEADER_LENGTH, len(body)))
         document = json.loads(body[:length])
         position = length
         for entry in document.get("outputs", ()):
@@ -119,7 +123,7 @@ def decode_json_reply(body: bytes) -> tuple[OutputTensor, ...]:
     """
     with _refused():
         return tuple(
-            _output(entry, _content(entry["data"], str(entry["datatype"])))
+            _output(entry, json_content(entry["data"], str(entry["datatype"])))
             for entry in json.loads(body).get("outputs", ())
         )
 
@@ -129,7 +133,7 @@ def _output(entry: dict[str, Any], data: bytes) -> OutputTensor:
     return OutputTensor(str(entry["name"]), str(entry["datatype"]), shape, data)
 
 
-def _content(data: Any, datatype: str) -> bytes:
+def json_content(data: Any, datatype: str) -> bytes:
     """Values, nested or flat, as the raw content of a tensor."""
     if not isinstance(data, list):
         raise TypeError(f"data is a {type(data).__name__}")

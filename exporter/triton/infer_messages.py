@@ -30,6 +30,8 @@ def infer_message(request: InferRequest) -> Any:
             message.parameters[key].bool_param = value
         elif isinstance(value, int):
             message.parameters[key].int64_param = value
+        elif isinstance(value, float):
+            message.parameters[key].double_param = value
         else:
             message.parameters[key].string_param = value
     return message

@@ -120,7 +120,7 @@ class InferRequest:
     request_id: str
     inputs: Mapping[str, Array]
     datatypes: Mapping[str, str]
-    parameters: Mapping[str, bool | int | str] = field(default_factory=dict)
+    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

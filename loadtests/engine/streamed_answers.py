@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from exporter.openai.completions import EVENTS, json_object, read_chunk
-from exporter.openai.event_stream import EventStream
+from exporter.openai.completions import read_chunk
+from exporter.triton.event_stream import EVENTS, EventStream, json_object
 from exporter.triton.token_outputs import OUTPUT
 from loadtests.engine.http_messages import Answer
 

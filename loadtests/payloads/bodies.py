@@ -6,12 +6,14 @@ JSON where it is a KServe-v2 server without it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from exporter.triton.kserve import service_pb2
-from exporter.triton.tensors import encode
+from exporter.errors import InvalidRequestError
+from exporter.triton.generate import generate_body
+from exporter.triton.http_tensors import HEADER_LENGTH, binary_request, json_request
+from exporter.triton.infer_messages import infer_message
+from exporter.triton.protocol_types import InferRequest
 from loadtests.errors import PlanError
 from loadtests.mix import Body
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from exporter.triton.protocol_types import Array, ModelSpec
     from loadtests.target import Protocol
 
-pb: Final[Any] = service_pb2
 Parameter = bool | int | float | str
 
 
@@ -48,14 +49,38 @@ def body_of(
     Raises:
         PlanError: JSON cannot hold a value, or the generate extension an input.
     """
-    datatypes = {tensor.name: tensor.datatype for tensor in spec.inputs}
-    if protocol == "grpc":
-        return _grpc(spec, row, datatypes)
-    if spec.decoupled:
-        return _generate(spec, row)
-    if binary:
-        return _http(spec, row, datatypes)
-    return _json(spec, row, datatypes)
+    request = InferRequest(
+        spec.name,
+        spec.version,
+        "",
+        row.inputs,
+        {tensor.name: tensor.datatype for tensor in spec.inputs},
+        _parameters(spec, row, protocol, binary=binary),
+    )
+    header_bytes = 0
+    try:
+        if protocol == "grpc":
+            content = bytes(infer_message(request).SerializeToString())
+        elif spec.decoupled:
+            return Body(
+                generate_body(
+                    row.inputs, row.parameters, is_batched=spec.max_batch_size > 0
+                )
+            )
+        elif binary:
+            content, headers = binary_request(request)
+            header_bytes = int(headers[HEADER_LENGTH])
+        else:
+            content = json_request(request)
+            header_bytes = len(content)
+    except InvalidRequestError as error:
+        raise PlanError(f"{error}: use --protocol grpc", f"model {spec.name}") from None
+    return Body(
+        content,
+        header_bytes=header_bytes,
+        rows=_rows(spec, row),
+        expected=row.expected,
+    )
 
 
 def _rows(spec: ModelSpec, row: Row) -> int:
@@ -64,120 +89,12 @@ def _rows(spec: ModelSpec, row: Row) -> int:
     return int(next(iter(row.inputs.values())).shape[0])
 
 
-def _grpc(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
-    message = pb.ModelInferRequest(model_name=spec.name, model_version=spec.version)
-    for name, array in row.inputs.items():
-        message.inputs.add(name=name, datatype=datatypes[name], shape=array.shape)
-        message.raw_input_contents.append(encode(array, datatypes[name]))
-    for key, value in _parameters(spec, row).items():
-        parameter = message.parameters[key]
-        if isinstance(value, bool):  # before int: a Python bool is one as well
-            parameter.bool_param = value
-        elif isinstance(value, int):
-            parameter.int64_param = value
-        elif isinstance(value, float):
-            parameter.double_param = value
-        else:
-            parameter.string_param = value
-    return Body(
-        bytes(message.SerializeToString()),
-        rows=_rows(spec, row),
-        expected=row.expected,
-    )
-
-
-def _parameters(spec: ModelSpec, row: Row) -> dict[str, Parameter]:
-    if not spec.decoupled:
-        return dict(row.parameters)
-    # Without it a model that sends nothing more leaves the stream open without end.
-    return {**row.parameters, "triton_enable_empty_final_response": True}
-
-
-def _http(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
-    inputs: list[dict[str, Any]] = []
-    contents: list[bytes] = []
-    for name, array in row.inputs.items():
-        contents.append(encode(array, datatypes[name]))
-        inputs.append(
-            {
-                "name": name,
-                "datatype": datatypes[name],
-                "shape": list(array.shape),
-                "parameters": {"binary_data_size": len(contents[-1])},
-            }
-        )
-    # The parameters come last: those of a sequence are put at their end.
-    document = {
-        "inputs": inputs,
-        "parameters": {**row.parameters, "binary_data_output": True},
-    }
-    header = json.dumps(document, separators=(",", ":")).encode()
-    return Body(
-        b"".join((header, *contents)),
-        header_bytes=len(header),
-        rows=_rows(spec, row),
-        expected=row.expected,
-    )
-
-
-def _json(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
-    """Return a body that is JSON only, as in KServe's protocol without extensions."""
-    try:
-        inputs = [
-            {
-                "name": name,
-                "datatype": datatypes[name],
-                "shape": list(array.shape),
-                "data": [_plain(value) for value in array.ravel().tolist()],
-            }
-            for name, array in row.inputs.items()
-        ]
-        document = {
-            "inputs": inputs,
-            "parameters": {**row.parameters, "binary_data_output": False},
-        }
-        content = json.dumps(
-            document, separators=(",", ":"), allow_nan=False, ensure_ascii=False
-        ).encode()
-    except ValueError as error:
-        raise PlanError(
-            "the server does not accept binary tensors over HTTP, and JSON cannot "
-            f"represent these: {error}; use --protocol grpc",
-            f"model {spec.name}",
-        ) from None
-    return Body(
-        content,
-        header_bytes=len(content),
-        rows=_rows(spec, row),
-        expected=row.expected,
-    )
-
-
-def _generate(spec: ModelSpec, row: Row) -> Body:
-    """Return a body of Triton's generate extension: inputs and parameters by name."""
-    document: dict[str, Any] = {}
-    for name, array in row.inputs.items():
-        # A batch of one is added by the server.
-        values = array[0] if spec.max_batch_size and array.shape[0] == 1 else array
-        if values.ndim > 1:
-            raise PlanError(
-                f"found {name!r} of shape {list(array.shape)}; the generate "
-                "extension accepts single values and lists: use --protocol grpc",
-                f"model {spec.name}",
-            )
-        plain = [_plain(value) for value in values.ravel().tolist()]
-        document[name] = plain[0] if len(plain) == 1 else plain
-    try:
-        content = json.dumps(
-            {**document, **row.parameters}, separators=(",", ":"), allow_nan=False
-        )
-    except (ValueError, TypeError) as error:
-        raise PlanError(
-            f"JSON cannot represent these inputs: {error}; use --protocol grpc",
-            f"model {spec.name}",
-        ) from None
-    return Body(content.encode())
-
-
-def _plain(value: object) -> object:
-    return value.decode() if isinstance(value, bytes) else value
+def _parameters(
+    spec: ModelSpec, row: Row, protocol: Protocol, *, binary: bool
+) -> dict[str, Parameter]:
+    if protocol == "grpc" and spec.decoupled:
+        # Without it a model that sends nothing more leaves the stream open without end.
+        return {**row.parameters, "triton_enable_empty_final_response": True}
+    if protocol != "grpc" and not binary:
+        return {**row.parameters, "binary_data_output": False}
+    return dict(row.parameters)

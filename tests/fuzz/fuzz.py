@@ -24,7 +24,7 @@ READERS = [
     "exporter.web.web_config",
     "json",
     "exporter.openai.completions",
-    "exporter.openai.event_stream",
+    "exporter.triton.event_stream",
     "loadtests.engine.streamed_answers",
 ]
 

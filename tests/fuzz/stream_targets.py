@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from exporter.openai.event_stream import EventStream
+from exporter.triton.event_stream import EventStream
 from loadtests.engine.streamed_answers import Generate, OpenAi, StreamedAnswer
 
 _HEAD = (

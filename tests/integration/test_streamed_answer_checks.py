@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from accesses import access_to
 from golden_probing import Probing
 from slow_llm import slow_llm
-from streaming_models import STREAM, set_speaker_fault, write_speaker
+from streaming_models import (
+    STREAM,
+    set_speaker_fault,
+    write_embedder,
+    write_speaker,
+)
+from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.cli import main
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
 
 pytestmark = pytest.mark.triton
 
@@ -26,6 +35,7 @@ TEXT = "the cat sat on the mat"
 def repository(tmp_path_factory):
     folder = slow_llm(tmp_path_factory.mktemp("models"))
     write_speaker(folder)
+    write_embedder(folder)
     (folder / "stream").symlink_to(STREAM)
     return folder
 
@@ -41,12 +51,19 @@ def access(server):
     grpc = GrpcClient(server.grpc)
     models = {
         (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10)
-        for name in ("llm", "speaker", "stream")
+        for name in ("llm", "speaker", "stream", "embedder")
     }
     board = InventoryBoard()
     board.publish(Inventory(up=True, ready=True, models=models))
-    yield access_to(grpc, board=board)
+    http = HttpClient(server.http)
+    yield access_to(grpc, board=board, http=http)
     grpc.close()
+    http.close()
+
+
+@pytest.fixture(params=["grpc", "http"])
+def protocol(request):
+    return request.param
 
 
 @pytest.fixture
@@ -60,6 +77,7 @@ def synthetic(access, model="speaker", **settings):
     settings = {
         "models": {"include": [model]},
         "timeout_seconds": 10,
+        "protocols": ["grpc"],
         "overrides": {"speaker": {"inputs": {"text": {"values": [TEXT]}}}},
         **settings,
     }
@@ -84,14 +102,15 @@ def recorded(server, tmp_path):
     return record
 
 
-def test_a_golden_text_is_the_whole_streamed_text(access, recorded) -> None:
+def test_a_golden_text_is_the_whole_streamed_text(access, recorded, protocol) -> None:
     file, columns = recorded("speaker", text=np.array([TEXT, "one two"]))
     assert columns["expected:word"].ravel().tolist() == [
         b"the cat sat on the mat ",
         b"one two ",
     ]
     assert columns["expected:reason"].ravel().tolist() == [b"stop", b"stop"]
-    probing = Probing(access, "speaker", data={"file": str(file)})
+    probing = Probing(access, "speaker", data={"file": str(file)}, protocol=protocol)
+    assert probing.target.protocol == protocol
     assert {verdict.outcome for verdict in probing.round()} == {"ok"}
     assert probing.value("triton_golden_score_ratio", "match") == 1
 
@@ -138,10 +157,12 @@ def test_numbers_of_a_stream_are_compared_one_after_the_other(access, recorded) 
 
 
 @pytest.mark.parametrize(("score", "shown"), [("nan", "NaN"), ("inf", "Inf")])
-def test_every_response_of_a_stream_is_checked(access, fault, score, shown) -> None:
-    assert synthetic(access).outcome == "ok"
+def test_every_response_of_a_stream_is_checked(
+    access, fault, protocol, score, shown
+) -> None:
+    assert synthetic(access, protocols=[protocol]).outcome == "ok"
     fault(at=2, score=score)
-    verdict = synthetic(access)
+    verdict = synthetic(access, protocols=[protocol])
     assert verdict.outcome == "bad_output"
     assert f"response 3 of 6: output 'score' holds 1 {shown}" in verdict.detail
 
@@ -166,11 +187,146 @@ def test_a_golden_output_that_no_response_has_is_missing(
     assert probing.outcomes() == {"invalid": 2}
 
 
+def prompts(folder, texts, **columns):
+    file = folder / "prompts.npz"
+    np.savez(file, text=np.array(texts), **columns)
+    return str(file)
+
+
+def checked(access, file, **check):
+    """The verdicts of a round of `speaker`, sorted by outcome, and the probe."""
+    data = {"file": file, "checks": [{"output": "word", **check}]}
+    probing = Probing(access, "speaker", data=data)
+    return sorted(probing.round(), key=lambda v: v.outcome), probing
+
+
+def test_an_answer_is_searched_for_a_pattern(access, tmp_path, fault) -> None:
+    file = prompts(tmp_path, [TEXT, "the cat slept"])
+    check = {"kind": "regex", "pattern": "^the (cat|dog) s(a|lep)t"}
+    verdicts, _ = checked(access, file, **check)
+    assert [v.outcome for v in verdicts] == ["ok", "ok"]
+    fault(at=1, word="horse")
+    verdicts, probing = checked(access, file, **check)
+    assert [v.outcome for v in verdicts] == ["bad_output"] * 2
+    assert "which does not match '^the (cat|dog)" in verdicts[0].detail
+    assert probing.value("triton_golden_score_ratio", "match:word") == 0
+    assert probing.failing() == {"expected"}
+
+
+def test_each_prompt_may_have_a_pattern_of_its_own(access, tmp_path) -> None:
+    expected = {"expected:word": np.array(["^the", "dog$"])}
+    file = prompts(tmp_path, [TEXT, "one two"], **expected)
+    verdicts, probing = checked(access, file, kind="regex")
+    assert [v.outcome for v in verdicts] == ["bad_output", "ok"]
+    assert "row 1 of prompts" in verdicts[0].detail
+    assert probing.outcomes() == {"right": 1, "wrong": 1}
+
+
+def test_an_answer_is_a_document_of_a_schema(access, tmp_path, fault) -> None:
+    file = prompts(tmp_path, ['{"age": 3}'])
+    definition = {
+        "type": "object",
+        "required": ["age"],
+        "properties": {"age": {"type": "integer", "minimum": 0}},
+    }
+    check = {"kind": "json_schema", "definition": definition}
+    (verdict,), _ = checked(access, file, **check)
+    assert verdict.outcome == "ok"
+    fault(at=1, word="-3}")
+    (verdict,), _ = checked(access, file, **check)
+    assert (verdict.outcome, "at /age: found -3; want minimum 0" in verdict.detail) == (
+        "bad_output",
+        True,
+    )
+    fault(at=1, word="three")
+    (verdict,), _ = checked(access, file, **check)
+    assert "which is not JSON" in verdict.detail
+
+
+NEAR = {"kind": "embedding", "model": "embedder", "min_cosine": 0.7}
+
+
+def test_an_answer_near_the_recorded_one_passes(
+    access, recorded, fault, protocol
+) -> None:
+    file, _ = recorded("speaker", text=np.array([TEXT]))
+    fault(at=5, word="carpet")
+    data = {"file": str(file), "checks": [{"output": "word", **NEAR}]}
+    probing = Probing(access, "speaker", data=data, protocol=protocol)
+    assert {v.outcome for v in probing.round()} == {"ok"}
+    cosine = probing.value("triton_golden_score_ratio", "cosine")
+    assert cosine == pytest.approx(7 / 8, abs=1e-6)
+    data["checks"][0]["min_cosine"] = 0.9
+    probing = Probing(access, "speaker", data=data, protocol=protocol)
+    (verdict,) = probing.round()
+    assert verdict.outcome == "bad_output"
+    assert "has a cosine of 0.875 to that of [the cat sat" in verdict.detail
+
+
+def test_without_an_embedding_nothing_is_known_of_the_answer(access, tmp_path) -> None:
+    expected = {"expected:word": np.array(["x"])}
+    file = prompts(tmp_path, ["unspeakable words"], **expected)
+    for model, said in (("embedder", "too sad"), ("stream", "want one input of BYTES")):
+        (verdict,), probing = checked(access, file, **{**NEAR, "model": model})
+        assert verdict.outcome == "invalid"
+        assert f"embedding model {model!r}: " in verdict.detail
+        assert said in verdict.detail
+        assert probing.outcomes() == {"unanswered": 1}
+        assert probing.failing() == set()
+
+
+def test_embeddings_count_for_the_budget(access, tmp_path) -> None:
+    expected = {"expected:word": np.array(["a b"] * 9)}
+    file = prompts(tmp_path, ["a c"] * 9, **expected)
+    data = {"file": file, "checks": [{"output": "word", **NEAR}]}
+    probing = Probing(access, "speaker", data=data, idle_requests_per_second=0.1)
+    verdicts = [probing.attempt() for _ in range(5)]
+    assert [v is not None for v in verdicts] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("check", "columns", "said"),
+    [
+        ({"kind": "regex"}, {}, "needs a pattern, or set `pattern`"),
+        ({"kind": "regex"}, {"expected:word": ["a", "("]}, "missing )"),
+        (NEAR, {}, "needs the text to compare with"),
+        ({"kind": "regex", "output": "score"}, {}, "no such output of text"),
+    ],
+)
+def test_a_check_that_does_not_fit_the_set_is_an_error_of_it(
+    access, tmp_path, check, columns, said
+) -> None:
+    file = prompts(tmp_path, ["a", "b"], **columns)
+    data = {"file": file, "checks": [{"output": "word", **check}]}
+    probing = Probing(access, "speaker", data=data)
+    verdict = probing.attempt()
+    assert verdict.outcome == "invalid"
+    assert said in verdict.detail
+    assert "prompts.npz" in verdict.detail
+    assert ("row 1" in verdict.detail) == (said == "missing )")
+    assert probing.value("triton_golden_usable") == 0
+
+
+def test_inputs_that_generate_cannot_carry_are_probed_over_grpc_only(access) -> None:
+    spec = access.board.current.models["stream", "1"]
+    matrix = replace(spec.inputs[0], shape=(-1, 4))
+    board = {("stream", "1"): replace(spec, inputs=(matrix,))}
+    inventory = Inventory(up=True, ready=True, models=board)
+    probe = SyntheticSettings().build(access)
+    assert [t.protocol for t in probe.targets(inventory)] == ["grpc"]
+    assert {t.protocol for t in probe.targets(access.board.current)} == {"grpc", "http"}
+
+
 LIMITS = {"max_first_response_seconds": 5, "max_gap_seconds": 0.3}
 
 
-def test_a_stream_within_its_limits_is_ok(access) -> None:
-    assert synthetic(access, **LIMITS).outcome == "ok"
+def test_a_stream_within_its_limits_is_ok_and_timed(access, fault, protocol) -> None:
+    fault(at=3, seconds=0.2)
+    verdict = synthetic(access, protocols=[protocol], **LIMITS)
+    assert verdict.outcome == "ok"
+    assert 0 < verdict.first_response_seconds < verdict.duration_seconds
+    assert len(verdict.gap_seconds) == len(TEXT.split()) - 1
+    assert verdict.gap_seconds[2] == pytest.approx(0.2, abs=patience(0.05))
 
 
 @pytest.mark.parametrize(
@@ -181,8 +337,9 @@ def test_a_stream_within_its_limits_is_ok(access) -> None:
     ],
 )
 def test_a_stream_beyond_a_limit_is_stalled_and_not_dead(
-    access, fault, at, limits, shown
+    access, fault, protocol, at, limits, shown
 ) -> None:
+    limits = {"protocols": [protocol], **limits}
     fault(at=at, seconds=0.6)
     verdict = synthetic(access, **limits)
     assert verdict.outcome == "stalled"
@@ -195,15 +352,33 @@ def test_a_stream_beyond_a_limit_is_stalled_and_not_dead(
     assert synthetic(access, **limits).outcome == "bad_output"
 
 
+@pytest.mark.parametrize("how", [{"at": 3, "seconds": 1.5}, {"pause": 0.01}])
+def test_a_stream_that_never_ends_is_a_timeout(access, fault, protocol, how) -> None:
+    """It stops in the middle, or continues without end."""
+    fault(**how)
+    endless = {"inputs": {"text": {"values": ["word " * 150]}}}
+    started = time.monotonic()
+    verdict = synthetic(
+        access,
+        protocols=[protocol],
+        overrides={"speaker": endless},
+        timeout_seconds=0.3,
+        linger_seconds=0.2,
+    )
+    assert verdict.outcome == "timeout"
+    assert time.monotonic() - started < patience(1.5)
+
+
 def test_a_limit_of_one_model_is_in_place_of_the_probes(access, fault) -> None:
     fault(at=3, seconds=0.6)
     patient = {"inputs": {"text": {"values": [TEXT]}}, "max_gap_seconds": 60}
     assert synthetic(access, overrides={"speaker": patient}, **LIMITS).outcome == "ok"
 
 
-def test_a_stalling_model_serves_and_is_counted(server, start_sidecar, fault) -> None:
+def test_a_stalling_model_serves_and_is_counted(
+    server, start_sidecar, settings, fault
+) -> None:
     probe = {
-        "kind": "synthetic",
         "interval_seconds": 0.2,
         "timeout_seconds": 10,
         "models": {"include": ["speaker"]},
@@ -211,18 +386,20 @@ def test_a_stalling_model_serves_and_is_counted(server, start_sidecar, fault) ->
         **LIMITS,
     }
     fault(at=3, seconds=0.6)
-    target = {"grpc": server.grpc, "http": server.http, "metrics": server.metrics}
-    sidecar = start_sidecar({"target": target, "probes": [probe]})
+    sidecar = start_sidecar(settings(server, probe=probe))
     of = {"model": "speaker"}
     page = sidecar.wait(
-        lambda page: page.sum("triton_probe_total", outcome="stalled", **of) >= 3
+        lambda page: all(
+            page.sum("triton_probe_total", outcome="stalled", protocol=p, **of) >= 2
+            for p in ("grpc", "http")
+        )
     )
     assert page.value("triton_model_serving", **of) == 1
-    assert page.value("triton_probe_success", **of) == 0
+    assert [value for _, value in page.all("triton_probe_success", **of)] == [0, 0]
     assert page.sum("triton_probe_total", outcome="timeout", **of) == 0
     assert state(sidecar, "speaker") == "SLOW"
     fault()
-    sidecar.wait(lambda page: page.value("triton_probe_success", **of) == 1)
+    sidecar.wait(lambda page: page.sum("triton_probe_success", **of) == 2)
     assert state(sidecar, "speaker") == "SERVING"
 
 

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from exporter.openai.event_stream import MAX_EVENT_BYTES, EventStream
+from exporter.triton.event_stream import MAX_EVENT_BYTES, EventStream
 from loadtests.engine.streamed_answers import Generate, StreamedAnswer
 
 TEXT = "größer 東京 😀 e\u0301"

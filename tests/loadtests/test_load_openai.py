@@ -9,7 +9,7 @@ import pytest
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta, event, usage
 from waiting import patience
 
-from exporter.openai import event_stream
+from exporter.triton import event_stream
 from loadtests.engine import keeping
 from loadtests.errors import LoadError
 from loadtests.execute import execute

@@ -118,6 +118,7 @@ class TritonPythonModel:
                     word = fault.get("word", word)
                     score = float(fault.get("score", score))
                     time.sleep(fault.get("seconds", 0))
+                time.sleep(fault.get("pause", 0))
                 outputs = [
                     pb.Tensor("word", np.array([f"{word} ".encode()], np.object_)),
                     pb.Tensor("score", np.array([score], np.float32)),
@@ -134,6 +135,42 @@ what was not asked for. `set_speaker_fault` changes one of its responses.
 """
 
 
+EMBEDDER_CONFIG: Final = """
+backend: "python"
+max_batch_size: 8
+input [{ name: "text" data_type: TYPE_STRING dims: [1] }]
+output [{ name: "vector" data_type: TYPE_FP32 dims: [64] }]
+instance_group [{ kind: KIND_CPU count: 1 }]
+"""
+EMBEDDER: Final = """
+import zlib
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        texts = pb.get_input_tensor_by_name(request, "text").as_numpy()[:, 0]
+        if any(b"unspeakable" in text for text in texts):
+            return pb.InferenceResponse(error=pb.TritonError("too sad"))
+        vectors = np.zeros((len(texts), 64), np.float32)
+        for row, text in enumerate(texts):
+            for word in text.split():
+                vectors[row, zlib.crc32(word) % 64] += 1
+        return pb.InferenceResponse([pb.Tensor("vector", vectors)])
+"""
+"""Counts the words of each text by their hash: texts of the same words are alike."""
+
+
+def write_embedder(repository: Path) -> None:
+    """`embedder`, a model of text without streams."""
+    write_model(repository, "embedder", EMBEDDER_CONFIG, EMBEDDER)
+
+
 def write_speaker(repository: Path) -> None:
     """`speaker`, without a fault."""
     write_model(repository, "speaker", SPEAKER_CONFIG, SPEAKER)
@@ -141,7 +178,10 @@ def write_speaker(repository: Path) -> None:
 
 
 def set_speaker_fault(repository: Path, **fault: Any) -> None:
-    """Have the response number `at` be another `word`, another `score` or `seconds` late."""
+    """Have the response number `at` be another `word`, another `score` or `seconds` late.
+
+    `pause` are seconds before each response.
+    """
     file = repository / "speaker" / "1" / "fault.json"
     new = file.with_suffix(".new")
     new.write_text(json.dumps(fault), "utf-8")

@@ -13,6 +13,7 @@ from exporter.access.probe_base import Target, Verdict
 from exporter.errors import GoldenDataError
 from exporter.features.golden import golden_data
 from exporter.features.golden.golden_state import ModelState
+from exporter.own_requests.sending import speaks_http
 from exporter.samples import Sample
 from exporter.system import whole_file
 
@@ -63,7 +64,9 @@ class GoldenProbe:
         return [
             Target(
                 key,
-                "http" if http and not spec.decoupled else self._access.server.protocol,
+                "http"
+                if http and speaks_http(spec, {})
+                else self._access.server.protocol,
             )
             for key, spec in chosen
         ]

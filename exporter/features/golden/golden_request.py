@@ -13,6 +13,7 @@ from exporter.own_requests.joined_responses import joined_outputs
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
+from exporter.own_requests.sending import send
 from exporter.triton.protocol_types import ModelSpec
 from exporter.triton.tensors import decode
 
@@ -72,7 +73,7 @@ class Asker:
         self.requests = 0
         self.seconds = 0.0
         self._access = access
-        self._protocol = protocol
+        self._protocol: Transport = protocol
         self._timeout = timeout_seconds
         self._linger = linger_seconds
         self._ignored = ignored_input
@@ -109,17 +110,14 @@ class Asker:
         return Answer(request_id, seconds, outputs, error, cached)
 
     def _send(self, request: InferRequest) -> dict[str, Array]:
-        http = self._access.http
-        timeout = self._timeout + self._linger
         with own_inference(self._access, self.spec, request) as sent:
-            if self._protocol == "http" and http is not None:
-                reply = http.infer(request, timeout_seconds=timeout)
-            elif self.spec.decoupled:
-                reply = self._access.server.infer_stream(
-                    request, timeout_seconds=timeout
-                )
-            else:
-                reply = self._access.grpc.infer(request, timeout_seconds=timeout)
+            reply = send(
+                self._access,
+                self.spec,
+                self._protocol,
+                request,
+                timeout_seconds=self._timeout + self._linger,
+            )
             sent.reply = reply
         fault = reply_fault(self.spec, reply, frozenset())
         if fault:

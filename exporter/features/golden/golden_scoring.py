@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from exporter.features.golden import answer_quality
+from exporter.features.golden.golden_checks import Equal
 from exporter.features.golden.golden_copies import groups_of
 from exporter.numerics import dependence
 from exporter.numerics.answer_distribution import Shape, shape_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from exporter.features.golden.golden_checks import AnswerCheck, Embed, Judged
     from exporter.features.golden.golden_settings import GoldenData
     from exporter.features.golden.golden_signature import Prepared
     from exporter.numerics.normal import Bools, Floats, Ints
@@ -55,6 +57,8 @@ class Scoring:
     prepared: Prepared
     settings: GoldenData
     spec: ModelSpec
+    embed: Embed | None = None
+    """Embeds texts; needed for checks by embeddings."""
     task: Task = field(init=False)
     output: str = field(init=False)
     answered: Bools = field(init=False)
@@ -63,6 +67,7 @@ class Scoring:
     """(n,) the same number for samples that are (nearly) the same."""
     _truth: NDArray[Any] | None = field(init=False, default=None)
     _right: Bools = field(init=False)
+    _checks: dict[str, AnswerCheck] = field(init=False)
     _tensors: dict[str, Bools] = field(init=False, default_factory=dict)
     _cosine: Floats = field(init=False)
     _rank: Ints = field(init=False)
@@ -85,9 +90,8 @@ class Scoring:
         self._predicted = np.full(rows, -1, np.int64)
         for name in ("_cosine", "_confidence", "_entropy", "_norm", "_error"):
             setattr(self, name, np.full(rows, np.nan))
-        self._tensors = {
-            name: np.zeros(rows, np.bool_) for name in self.prepared.expected
-        }
+        self._checks = self._checks_of_outputs()
+        self._tensors = {name: np.zeros(rows, np.bool_) for name in self._checks}
 
     def _scored_output(self) -> str:
         names = [tensor.name for tensor in self.spec.outputs]
@@ -108,6 +112,28 @@ class Scoring:
                 name=self.settings.label,
             )
         return names[0]
+
+    def _checks_of_outputs(self) -> dict[str, AnswerCheck]:
+        golden, settings = self.prepared.golden, self.settings
+        checks: dict[str, AnswerCheck] = {
+            name: Equal(rows, settings.tolerance_relative, settings.tolerance_absolute)
+            for name, rows in golden.expected.items()
+        }
+        texts = {t.name for t in self.spec.outputs if t.datatype == "BYTES"}
+        for check in settings.checks:
+            if check.output not in texts:
+                raise golden.problem(
+                    f"{self.spec.name} version {self.spec.version} has no such output "
+                    f"of text to check; it has {sorted(texts)[:_SHOWN]}",
+                    name=check.output,
+                )
+            checks[check.output] = check.build(golden, self.embed)
+        return checks
+
+    @property
+    def is_checked(self) -> bool:
+        """Return whether answers themselves are checked, labels apart."""
+        return bool(self._checks)
 
     def _task(self) -> Task:
         labels = self.prepared.golden.labels
@@ -146,8 +172,12 @@ class Scoring:
         return numbers
 
     def judge(self, places: Ints, outputs: Mapping[str, Array]) -> Judgement:
-        """Score the answers to the samples at `places`, rows first."""
-        needed = {*self.prepared.expected}
+        """Score the answers to the samples at `places`, rows first.
+
+        Raises:
+            TritonError: a model that embeds them did not answer.
+        """
+        needed = {*self._checks}
         if self._truth is not None:
             needed.add(self.output)
         if needed - outputs.keys():
@@ -156,10 +186,11 @@ class Scoring:
             fault = f"output {missing!r} is missing; found {found}"
             return Judgement(Counter({"invalid": len(places)}), fault=fault)
         valid = self._valid(outputs)
-        expected = self._compare(places, outputs)
+        judged = {n: c.judge(places, outputs[n]) for n, c in self._checks.items()}
+        expected = self._compare(places, judged)
         right = self._against_labels(places, outputs)
         well = valid & expected
-        if right is not None and not self.prepared.expected:
+        if right is not None and not self.is_checked:
             well &= right
         self.answered[places] = True
         self.matched[places] = expected & valid
@@ -167,7 +198,9 @@ class Scoring:
         counted["invalid"] = int((~valid).sum())
         counted["right"] = int((valid & well).sum())
         counted["wrong"] = len(places) - counted["invalid"] - counted["right"]
-        return Judgement(counted, right, self._fault(places, outputs, valid, expected))
+        return Judgement(
+            counted, right, self._fault(places, outputs, valid, expected, judged)
+        )
 
     def unanswered(self, places: Ints) -> None:
         """Record samples without an answer: their earlier scores are outdated."""
@@ -181,20 +214,13 @@ class Scoring:
                 valid &= np.isfinite(array.reshape(rows, -1)).all(axis=1)
         return valid
 
-    def _compare(self, places: Ints, outputs: Mapping[str, Array]) -> Bools:
+    def _compare(self, places: Ints, judged: Mapping[str, Judged]) -> Bools:
         together = np.ones(len(places), np.bool_)
-        for name, rows in self.prepared.expected.items():
-            wanted, found = rows[places], outputs[name]
-            same = answer_quality.agree(
-                found,
-                wanted,
-                self.settings.tolerance_relative,
-                self.settings.tolerance_absolute,
-            )
-            self._tensors[name][places] = same
-            together &= same
-            if name == self.output:
-                self._cosine[places] = answer_quality.cosines(found, wanted)
+        for name, found in judged.items():
+            self._tensors[name][places] = found.passes
+            together &= found.passes
+            if name == self.output and found.cosine is not None:
+                self._cosine[places] = found.cosine
         return together
 
     def _against_labels(
@@ -242,27 +268,26 @@ class Scoring:
         return right
 
     def _fault(
-        self, places: Ints, outputs: Mapping[str, Array], valid: Bools, same: Bools
+        self,
+        places: Ints,
+        outputs: Mapping[str, Array],
+        valid: Bools,
+        same: Bools,
+        judged: Mapping[str, Judged],
     ) -> str:
         wrong = np.flatnonzero(~valid | ~same)
         if not wrong.size:
             return ""
-        first = int(wrong[0])
+        first, place = int(wrong[0]), int(places[wrong[0]])
         name = self.output if self.output in outputs else next(iter(outputs))
-        for tensor, matched in self._tensors.items():
-            if not matched[places[first]]:
-                name = tensor
-                break
-        found = answer_quality.shown(outputs[name][first])
-        wanted = self.prepared.expected.get(name)
-        what = (
-            ""
-            if wanted is None
-            else f", expected {answer_quality.shown(wanted[places[first]])}"
-        )
+        name = next((n for n, j in judged.items() if not j.passes[first]), name)
+        found, why = outputs[name][first], ""
+        if name in self._checks:
+            why = f", {self._checks[name].reason(place, found, judged[name], first)}"
         return (
-            f"{wrong.size} of {len(places)} answers are wrong; row {places[first]} of "
-            f"{self.prepared.golden.name}: {name!r} is {found}{what}"
+            f"{wrong.size} of {len(places)} answers are wrong; row {place} of "
+            f"{self.prepared.golden.name}: {name!r} is "
+            f"{answer_quality.shown(found)}{why}"
         )
 
     @property
@@ -303,7 +328,7 @@ class Scoring:
             return
         if self.task == "classification" and self._truth is not None:
             yield from self._class_scores(self._truth)
-        if self.prepared.expected:
+        if self.is_checked:
             yield "match", float(self.matched[at].mean())
             for name, matched in self._tensors.items():
                 yield f"match:{name}", float(matched[at].mean())

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from exporter.access.probe_base import Probe, ProbeSettings, Transport
+from exporter.features.golden.golden_checks import EmbeddingCheck, GoldenCheck
 from exporter.own_requests.payload import Scalar
-from exporter.settings import Settings
+from exporter.settings import ModelMention, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from exporter.access.collector_base import Access
     from exporter.features.golden.golden_formats import Format
 
@@ -53,6 +56,9 @@ class GoldenData(Settings):
     top_k: tuple[int, ...] = Field(default=(), max_length=5)
     """Values of k for top-k accuracy: an answer counts as correct if the label is among
     the k highest scores."""
+    checks: tuple[GoldenCheck, ...] = Field(default=(), max_length=100)
+    """Checks of outputs in place of equality with the expected answer: `regex`,
+    `json_schema`, `embedding`. At most one for each output."""
     tolerance_relative: float = Field(default=1e-3, ge=0, le=1)
     """Largest relative difference of a float from the expected value."""
     tolerance_absolute: float = Field(default=1e-5, ge=0)
@@ -67,6 +73,15 @@ class GoldenData(Settings):
             raise ValueError("want integers of at least 1")
         return top_k
 
+    @field_validator("checks")
+    @classmethod
+    def _once(cls, checks: tuple[GoldenCheck, ...]) -> tuple[GoldenCheck, ...]:
+        outputs = [check.output for check in checks]
+        twice = next((name for name in outputs if outputs.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"found two checks of output {twice!r}; want one")
+        return checks
+
     @model_validator(mode="after")
     def _readable(self) -> GoldenData:
         if self.format is None and self.file.suffix not in _FORMATS:
@@ -75,6 +90,11 @@ class GoldenData(Settings):
                 f"{', '.join(_FORMATS)}, or `format`"
             )
         return self
+
+    @property
+    def embeds(self) -> bool:
+        """Return whether a check needs a model for embeddings."""
+        return any(check.kind == "embedding" for check in self.checks)
 
     @property
     def chosen_format(self) -> Format:
@@ -95,7 +115,8 @@ class GoldenSettings(ProbeSettings):
     data: GoldenData
     """The golden data."""
     protocol: Transport = Field(default="grpc")
-    """Protocol of the requests. Decoupled models answer over gRPC only."""
+    """Protocol of the requests. Over HTTP, decoupled models are asked on
+    `generate_stream`, if it can carry their inputs; else over gRPC."""
     samples_per_request: int = Field(default=8, ge=1, le=1024)
     """Rows per request, limited to the model's maximum batch size."""
     request_share: float = Field(default=0.05, gt=0, le=0.5)
@@ -124,6 +145,13 @@ class GoldenSettings(ProbeSettings):
     """
     seed: int = Field(default=0, ge=0)
     """Seed of the order of samples."""
+
+    def model_mentions(self) -> Iterator[ModelMention]:
+        """The models of the filter, and those that embed answers."""
+        yield from super().model_mentions()
+        for place, check in enumerate(self.data.checks):
+            if isinstance(check, EmbeddingCheck):
+                yield ModelMention(f"data.checks[{place}].model", check.model)
 
     @property
     def dataset(self) -> str:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from exporter import catalogue
+from exporter import catalogue, errors
 from exporter.access.calibration_board import Calibrated
+from exporter.access.probe_base import Verdict
 from exporter.features.golden.golden_budget import (
     WINDOW_SECONDS,
     Budget,
     loss_chart,
 )
+from exporter.features.golden.golden_embedding import Embedder
 from exporter.features.golden.golden_request import Asker
 from exporter.features.golden.golden_scoring import OUTCOMES, Scoring
 from exporter.features.golden.golden_signature import prepare
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from exporter.access.collector_base import Access
-    from exporter.access.probe_base import Target, Verdict
+    from exporter.access.probe_base import Target
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.numerics.confidence_calibration import Calibration
@@ -71,7 +73,10 @@ class ModelState:
         )
         self._budget = Budget(settings)
         self._prepared = prepare(golden, spec, settings.ignored_input)
-        self._scoring = Scoring(self._prepared, settings.data, spec)
+        self._embedder = Embedder(access, settings, rng)
+        self._scoring = Scoring(
+            self._prepared, settings.data, spec, self._embedder.vectors
+        )
         self._left: deque[Ints] = deque()
         self._outcomes: Counter[str] = Counter()
         self._rounds = 0
@@ -112,17 +117,21 @@ class ModelState:
         self._read_production()
         if not self._budget.allows(now):
             return None
-        requests, seconds = self._asker.requests, self._asker.seconds
+        requests, seconds = self._sent()
         verdict = self._send_rows(self._left.popleft())
         done = self._access.clock()
         self._answered_at = done
-        self._budget.add_own(
-            done, self._asker.requests - requests, self._asker.seconds - seconds
-        )
+        sent = self._sent()
+        self._budget.add_own(done, sent[0] - requests, sent[1] - seconds)
         if not self._left:
             self._end_round()
         self._publish(done)
         return verdict
+
+    def _sent(self) -> tuple[int, float]:
+        """Return the requests so far, and their seconds."""
+        asker, embedder = self._asker, self._embedder
+        return asker.requests + embedder.requests, asker.seconds + embedder.seconds
 
     def _round(self) -> Iterator[Ints]:
         order = self._rng.permutation(self._prepared.golden.rows)
@@ -151,7 +160,12 @@ class ModelState:
             return answer.verdict(
                 f"{len(places)} rows were sent, {short} answers came back"
             )
-        judged = scoring.judge(places, outputs)
+        try:
+            judged = scoring.judge(places, outputs)
+        except errors.TritonError as error:
+            self._outcomes["unanswered"] += len(places)
+            scoring.unanswered(places)
+            return Verdict("invalid", answer.seconds, answer.request_id, str(error))
         self._outcomes.update(judged.outcomes)
         if judged.right is not None:
             self._watch_loss(judged.right)
@@ -274,7 +288,7 @@ class ModelState:
             yield Sample(catalogue.GOLDEN_RUN_LENGTH, held, labels)
             failing = (*labels, "labels")
             yield Sample(catalogue.GOLDEN_FAILING, self._loss_alarm, failing)
-        if scoring.prepared.expected and scoring.answered.any():
+        if scoring.is_checked and scoring.answered.any():
             wrong = not scoring.matched[scoring.answered].all()
             yield Sample(catalogue.GOLDEN_FAILING, wrong, (*labels, "expected"))
         yield from self._budget_used(now)

@@ -29,12 +29,13 @@ from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
+from exporter.own_requests.sending import send, speaks_http
 from exporter.own_requests.signatures import changed_signature
 from exporter.settings import ModelMention, Settings
 from exporter.triton.http_path import is_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory
@@ -67,8 +68,8 @@ class SyntheticSettings(ProbeSettings):
 
     kind: Literal["synthetic"] = "synthetic"
     protocols: tuple[Transport, ...] = Field(default=("grpc", "http"), min_length=1)
-    """Protocols to probe. Decoupled models are probed over gRPC only, since they do not
-    answer over HTTP."""
+    """Protocols to probe. Over HTTP, decoupled models are requested on
+    `generate_stream`, if it can carry their inputs."""
     checks: frozenset[Check] = Field(default=frozenset({"nan", "inf"}))
     """Values that make a successful answer a bad output, in addition to a wrong
     datatype, shape or size."""
@@ -151,7 +152,8 @@ class SyntheticProbe:
 
     def _speaks_http(self, spec: ModelSpec, inventory: Inventory) -> bool:
         """Return whether HTTP can reach a model; log once where its name prevents it."""
-        if spec.decoupled:
+        override = self._settings.overrides.get(spec.name, ModelOverride())
+        if not speaks_http(spec, override.inputs):
             return False
         # Triton does not decode escapes in a path; other KServe servers do.
         is_triton = inventory.info is None or inventory.info.is_triton
@@ -292,7 +294,10 @@ class SyntheticProbe:
         try:
             request = self._request(planned)
             with own_inference(self._access, spec, request) as sent:
-                reply = self._send(spec, planned.target.protocol)(
+                reply = send(
+                    self._access,
+                    spec,
+                    planned.target.protocol,
                     request,
                     timeout_seconds=self._settings.timeout_seconds
                     + self._settings.linger_seconds,
@@ -323,15 +328,6 @@ class SyntheticProbe:
             payload.inputs,
             parameters=planned.override.parameters,
             headers=planned.headers,
-        )
-
-    def _send(self, spec: ModelSpec, protocol: Transport) -> Callable[..., InferReply]:
-        if protocol == "http" and self._access.http is not None:
-            return self._access.http.infer
-        return (
-            self._access.server.infer_stream
-            if spec.decoupled
-            else self._access.grpc.infer
         )
 
     def _judge(self, planned: _Planned, reply: InferReply) -> Verdict:

@@ -1,7 +1,7 @@
 """Faults: each is a settings model with `kind`, and one line in `_AnyFault`.
 
 One module a family: processes, models (wrong answers), unloading of models,
-the network, resources, peers of the sidecar.
+other clients, the network, resources, peers of the sidecar.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from loadtests.chaos.faults.client_faults import CacheStorm
 from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.faults.model_faults import ErringModel, LyingModel, StalledStream
 from loadtests.chaos.faults.model_unloading import UnloadModel
@@ -47,6 +48,8 @@ _AnyFault = (
     | ErringModel
     | LyingModel
     | StalledStream
+    # Other clients.
+    | CacheStorm
     # The sidecar.
     | KillSidecar
     # The network.

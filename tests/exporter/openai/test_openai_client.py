@@ -144,10 +144,18 @@ def test_streams_that_go_wrong(name):
     assert text in str(caught.value)
 
 
-def test_a_stream_that_never_ends_is_late():
+ENDLESS = {
+    "silent": lambda: [*map(Write, CHAT[:-1]), Write(DONE, 5.0)],
+    "words": lambda: (Write(WORDS[0], 0.02) for _ in range(250)),
+    "comments": lambda: (Write(b": ping\n\n", 0.02) for _ in range(250)),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_stream_that_never_ends_is_late(name):
     started = time.monotonic()
     with pytest.raises(errors.DeadlineError):
-        asked(*map(Write, CHAT[:-1]), Write(DONE, 5.0), seconds=0.5)
+        asked(*ENDLESS[name](), seconds=0.5)
     assert time.monotonic() - started < patience(3)
 
 

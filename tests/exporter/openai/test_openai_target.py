@@ -226,7 +226,17 @@ async def test_a_control_chart_watches_what_its_page_reports(llm):
         await served.until(lambda a: 1 in a.values("triton_spc_alarm", signal="cache"))
 
 
-async def test_golden_prompts_are_compared_with_the_answers(llm, tmp_path):
+@pytest.mark.parametrize(
+    ("checks", "score"),
+    [
+        ([], 0.5),
+        ([{"kind": "regex", "output": "text", "pattern": "^Guten (Tag|Morgen)$"}], 1),
+        ([{"kind": "json_schema", "output": "text", "definition": {}}], 0),
+    ],
+)
+async def test_golden_prompts_are_compared_with_the_answers(
+    llm, tmp_path, checks, score
+):
     rows = 2
     columns = {
         "prompt": np.array([["hello"], ["bye"]], object),
@@ -240,7 +250,7 @@ async def test_golden_prompts_are_compared_with_the_answers(llm, tmp_path):
     )
     golden = {
         "kind": "golden",
-        "data": {"file": str(tmp_path / "prompts.npz")},
+        "data": {"file": str(tmp_path / "prompts.npz"), "checks": checks},
         "interval_seconds": 0.1,
         "idle_requests_per_second": 20,
         "idle_busy_ratio": 1,
@@ -249,7 +259,7 @@ async def test_golden_prompts_are_compared_with_the_answers(llm, tmp_path):
         page = await served.until(
             lambda a: a.values("triton_golden_score_ratio", metric="match")
         )
-    assert page.values("triton_golden_score_ratio", metric="match") == [0.5]
+    assert page.values("triton_golden_score_ratio", metric="match") == [score]
     asked = [b for _, b in llm.server.asked if b["max_tokens"] == 32]
     assert {b["messages"][0]["content"] for b in asked} == {"hello", "bye"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -16,11 +17,12 @@ from fault_cycles import Client, asking, in_effect, recorded, undone
 from receiver import Receiver
 from requirements import as_nobody
 from sites import EmbeddedSite, empty_site
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.triton.faulty_model import Fault as ModelFault
 from exporter.triton.faulty_model import write_faulty_model
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.client_faults import CacheStorm
 from loadtests.chaos.faults.model_faults import (
     WRAPPER,
     ErringModel,
@@ -28,12 +30,16 @@ from loadtests.chaos.faults.model_faults import (
     StalledStream,
 )
 from loadtests.chaos.faults.model_unloading import UnloadModel
+from loadtests.chaos.faults.network_faults import Bandwidth
 from loadtests.chaos.faults.process_faults import KillServer
+from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from exporter.triton.embedded import EmbeddedTriton
 
 
 def files(repository: Path) -> dict[str, tuple[int, int, int, bytes]]:
@@ -216,7 +222,7 @@ def llm(start_triton, tmp_path):
     )
 
 
-def events(site: EmbeddedSite, tokens: int = 8) -> Iterator[str]:
+def events(site: EmbeddedSite, tokens: int = 8, http: str = "") -> Iterator[str]:
     """Yield what `generate_stream` sends of each token, as it comes."""
     asked = {"text_input": "why", "stream": True}
     asked["sampling_parameters"] = json.dumps(
@@ -224,7 +230,7 @@ def events(site: EmbeddedSite, tokens: int = 8) -> Iterator[str]:
     )
     reply = urllib3.request(
         "POST",
-        f"http://{site.http}/v2/models/llm/generate_stream",
+        f"http://{http or site.http}/v2/models/llm/generate_stream",
         json=asked,
         preload_content=False,
         timeout=30,
@@ -262,6 +268,59 @@ def test_a_stream_stalls_until_the_fault_ends(llm) -> None:
     reader.join(20)
     assert came == honest[2:]
     assert list(other) == honest[2:]
+
+
+def first_seconds(site: EmbeddedSite) -> float:
+    began = time.monotonic()
+    next(events(site))
+    return time.monotonic() - began
+
+
+def gauge(server: EmbeddedTriton, name: str) -> float:
+    page = urllib3.request("GET", f"http://{server.metrics}/metrics").data.decode()
+    [value] = re.findall(rf"^vllm:{name}{{.*}} (.*)$", page, re.MULTILINE)
+    return float(value)
+
+
+def test_a_storm_fills_the_cache_and_all_others_wait(llm) -> None:
+    assert first_seconds(llm) < patience(0.5)
+    with in_effect(CacheStorm(model="llm"), llm):
+        wait_until(lambda: gauge(llm.triton, "kv_cache_usage_perc") > 0.8, "cache full")
+        wait_until(
+            lambda: gauge(llm.triton, "num_requests_waiting") > 16, "requests wait"
+        )
+        assert first_seconds(llm) > 1
+    wait_until(lambda: gauge(llm.triton, "num_requests_running") == 0, "all have left")
+    assert first_seconds(llm) < patience(0.5)
+
+
+def test_clients_that_read_slowly_wait_and_hold_no_room_in_the_cache(llm) -> None:
+    honest = list(events(llm, 150))
+    slow = Bandwidth(kilobits_per_second=64, directions="answers")
+    with fault_proxy(grpc=llm.grpc, http=llm.http, seed=1) as proxy:
+        site = EmbeddedSite(llm.triton, proxy=proxy)
+        with in_effect(slow, site):
+            began, times = time.monotonic(), []
+            stream = events(llm, 150, proxy.http)
+            found = [next(stream)]
+            wait_until(
+                lambda: gauge(llm.triton, "num_requests_running") == 0,
+                "the model has made all tokens",
+            )
+            for text in stream:
+                found.append(text)
+                times.append(time.monotonic() - began)
+    assert found == honest
+    # 150 events of more than 100 bytes, 8,000 bytes a second.
+    assert times[-1] > 1.5
+    assert times[-1] - times[0] > 0.5
+
+
+def test_a_storm_of_a_model_that_does_not_stream_is_refused(site) -> None:
+    with pytest.raises(FaultRefusedError, match="not a language model"):
+        CacheStorm(model="double").require(site)
+    with pytest.raises(FaultRefusedError, match="does not describe model 'nobody'"):
+        CacheStorm(model="nobody").require(site)
 
 
 def test_a_stall_ends_by_itself(llm) -> None:

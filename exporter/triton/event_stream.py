@@ -5,11 +5,14 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html; lines end in LF 
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from typing import Any, Final
 
+EVENTS: Final = "text/event-stream"
 MAX_EVENT_BYTES: Final = 16 << 20
 """Limit of one event, and of the part of one that has come, unless given."""
 _DATA: Final = b"data: "
+_decode: Final = json.JSONDecoder().decode
 
 
 class EventStream:
@@ -62,6 +65,21 @@ class EventStream:
         elif line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
         # Comments, which keep connections open, and other fields carry no content.
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object of an event or an answer.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        document = _decode(data.decode())
+    except RecursionError:
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - of the server
+    return document
 
 
 def _is_one_event(content: bytes, most: int) -> bool:

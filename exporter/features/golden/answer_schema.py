@@ -1,0 +1,211 @@
+"""A subset of JSON Schema (2020-12) for answers: without references, formats and unions."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+Schema = dict[str, Any] | bool
+_MOST_DEPTH: Final = 32
+_MOST_SHOWN: Final = 60
+_NOTES: Final = frozenset(
+    {"$schema", "$id", "$comment", "title", "description", "default", "examples"}
+)
+_INNER: Final = frozenset({"items", "additionalProperties"})
+_TOKEN: Final = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?:[*+]|\{\d*,\d*\})\+?|.", re.DOTALL
+)
+"""Parts of a regular expression: an escape, a set, an open repetition, a character."""
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+
+
+def _equals(value: Any, other: Any) -> bool:
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
+
+
+_TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: _is_number(value) and value == math.floor(value),
+    "number": _is_number,
+    "string": lambda value: isinstance(value, str),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+class _Keyword(NamedTuple):
+    """A keyword about one value."""
+
+    concerns: Callable[[Any], bool]
+    """Whether it says anything about a value."""
+    wants: str
+    """What the schema gives it."""
+    takes: Callable[[Any], bool]
+    holds: Callable[[Any, Any], bool]
+    """Whether a value meets what the schema gives."""
+
+
+def _about_size(kind: str, *, is_least: bool) -> _Keyword:
+    return _Keyword(
+        _TYPES[kind],
+        "a whole number of at least 0",
+        lambda bound: _TYPES["integer"](bound) and bound >= 0,
+        lambda value, bound: len(value) >= bound if is_least else len(value) <= bound,
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+_KEYWORDS: Final = {
+    "type": _Keyword(
+        lambda _: True,
+        f"{', '.join(_TYPES)}, or a list of them",
+        lambda names: all(isinstance(n, str) and n in _TYPES for n in _listed(names)),
+        lambda value, names: any(_TYPES[name](value) for name in _listed(names)),
+    ),
+    "enum": _Keyword(
+        lambda _: True,
+        "a list",
+        _TYPES["array"],
+        lambda value, choices: any(_equals(value, choice) for choice in choices),
+    ),
+    "const": _Keyword(lambda _: True, "", lambda _: True, _equals),
+    "required": _Keyword(
+        _TYPES["object"],
+        "a list of names",
+        lambda names: (
+            isinstance(names, list) and all(isinstance(n, str) for n in names)
+        ),
+        lambda value, names: set(names) <= value.keys(),
+    ),
+    "pattern": _Keyword(
+        _TYPES["string"],
+        "text",
+        _TYPES["string"],
+        lambda value, pattern: re.search(pattern, value) is not None,
+    ),
+    "minimum": _Keyword(
+        _is_number, "a number", _is_number, lambda v, bound: v >= bound
+    ),
+    "maximum": _Keyword(
+        _is_number, "a number", _is_number, lambda v, bound: v <= bound
+    ),
+    "minLength": _about_size("string", is_least=True),
+    "maxLength": _about_size("string", is_least=False),
+    "minItems": _about_size("array", is_least=True),
+    "maxItems": _about_size("array", is_least=False),
+}
+
+
+def compiled(pattern: str, where: str = "") -> re.Pattern[str]:
+    """Return the regular expression.
+
+    Raises:
+        ValueError: it is not valid, or can take exponential time.
+    """
+    shown = f"{where and where + ': '}found {pattern!r:.80}"
+    try:
+        found = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{shown}: {error}") from None
+    if _is_nested(pattern):
+        raise ValueError(
+            f"{shown}, a repetition within a repetition, which can take exponential "
+            "time; make the inner one possessive, as in (?:[0-9]++,)+"
+        )
+    return found
+
+
+def _is_nested(pattern: str) -> bool:
+    """Return whether a group is repeated that has an open repetition in it.
+
+    Possessive repetitions, which never try again, do not count.
+    """
+    groups, closed = [False], False
+    for found in _TOKEN.finditer(pattern):
+        part = found[0]
+        if part[0] in "*+{" and part != "{":
+            if closed:
+                return True
+            groups[-1] |= len(part) == 1 or not part.endswith("+")
+        if part == "(":
+            groups.append(False)
+        closed = part == ")" and len(groups) > 1 and groups.pop()
+        groups[-1] |= closed
+    return False
+
+
+def check_schema(schema: object, where: str = "", depth: int = 0) -> None:
+    """Check a schema that stands at `where`, a JSON pointer.
+
+    Raises:
+        ValueError: a keyword is not known, or has a value that it cannot have.
+    """
+    if isinstance(schema, bool):
+        return
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"{where}: more than {_MOST_DEPTH} schemas deep")
+    if not isinstance(schema, dict):
+        raise _wrong(where, schema, "a map")
+    for name, value in schema.items():
+        place = f"{where}/{name}"
+        if name == "properties":
+            if not isinstance(value, dict):
+                raise _wrong(place, value, "a map of schemas")
+            for key, inner in value.items():
+                check_schema(inner, f"{place}/{key}", depth + 1)
+        elif name in _INNER:
+            check_schema(value, place, depth + 1)
+        elif name not in _NOTES:
+            _check_keyword(name, value, place)
+
+
+def _check_keyword(name: str, value: Any, place: str) -> None:
+    keyword = _KEYWORDS.get(name)
+    if keyword is None:
+        known = ", ".join(sorted({*_KEYWORDS, *_INNER, "properties"}))
+        raise ValueError(f"{place}: not supported; known are {known}")
+    if not keyword.takes(value):
+        raise _wrong(place, value, keyword.wants)
+    if name == "pattern":
+        compiled(value, place)
+
+
+def faults(value: Any, schema: Schema, where: str = "") -> Iterator[str]:
+    """Yield how a JSON value differs from a schema that was checked."""
+    if isinstance(schema, bool):
+        if not schema:
+            yield f"at {where or '/'}: not allowed"
+        return
+    for name, given in schema.items():
+        keyword = _KEYWORDS.get(name)
+        if keyword and keyword.concerns(value) and not keyword.holds(value, given):
+            yield f"at {where or '/'}: found {_shown(value)}; want {name} {_shown(given)}"
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        others = schema.get("additionalProperties", True)
+        for key, item in value.items():
+            yield from faults(item, known.get(key, others), f"{where}/{key}")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from faults(item, schema.get("items", True), f"{where}/{number}")
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)[:_MOST_SHOWN]
+
+
+def _wrong(where: str, value: object, wanted: str) -> ValueError:
+    return ValueError(f"{where or '/'}: found {_shown(value)}; want {wanted}")

@@ -1,0 +1,227 @@
+"""Checks of golden answers: equal, or for text a pattern, a JSON schema or a likeness."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Protocol
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from exporter.features.golden import answer_quality
+from exporter.features.golden.answer_schema import check_schema, compiled, faults
+from exporter.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from exporter.features.golden.golden_data import GoldenSet
+    from exporter.numerics.normal import Bools, Floats, Ints
+    from exporter.triton.protocol_types import Array
+
+    Embed = Callable[["EmbeddingCheck", Sequence[bytes]], Floats]
+    """Returns a vector for each text, by the model of the check."""
+
+_MOST_CHARACTERS: Final = 20_000
+
+
+class Judged(NamedTuple):
+    """Which answers pass, and their cosine to the expected ones where there is one."""
+
+    passes: Bools
+    cosine: Floats | None = None
+
+
+class AnswerCheck(Protocol):
+    """Judges an output of some rows of a golden set."""
+
+    def judge(self, places: Ints, found: Array) -> Judged:
+        """Judge the answers to the rows at `places`, in that order.
+
+        Raises:
+            TritonError: a model that it needs did not answer.
+        """
+        ...
+
+    def reason(self, place: int, found: Array, judged: Judged, at: int) -> str:
+        """Return why the answer to row `place` fails, which is entry `at` of `judged`."""
+        ...
+
+
+class Equal:
+    """Equal to the expected answer: floats within tolerances."""
+
+    def __init__(self, expected: Array, relative: float, absolute: float) -> None:
+        self._expected = expected
+        self._tolerances = relative, absolute
+
+    def judge(self, places: Ints, found: Array) -> Judged:
+        """Judge the answers to these rows."""
+        wanted = self._expected[places]
+        same = answer_quality.agree(found, wanted, *self._tolerances)
+        return Judged(same, answer_quality.cosines(found, wanted))
+
+    def reason(self, place: int, found: Array, judged: Judged, at: int) -> str:
+        """Return the expected answer."""
+        del found, judged, at
+        return f"expected {answer_quality.shown(self._expected[place])}"
+
+
+class RegexCheck(Settings):
+    """A regular expression that the answer contains."""
+
+    kind: Literal["regex"] = "regex"
+    output: str = Field(min_length=1)
+    """The text output. Of several values, each must match."""
+    pattern: str | None = Field(default=None, max_length=1000)
+    """Python's syntax, searched in the first 20,000 characters; `^` and `$` for the whole
+    answer. Without it, the column `expected:OUTPUT` has a pattern for each row."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _valid(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            compiled(pattern)
+        return pattern
+
+    def build(self, golden: GoldenSet, embed: Embed | None) -> AnswerCheck:
+        """The check for one set."""
+        del embed
+        if self.pattern is not None:
+            return _Texts([re.compile(self.pattern)], _no_match)
+        column = expected_of(golden, self.output, "a pattern, or set `pattern`")
+        patterns = []
+        for row, value in enumerate(column.reshape(golden.rows, -1)[:, 0]):
+            try:
+                patterns.append(compiled(answer_quality.text(value)))
+            except ValueError as error:
+                name = f"expected:{self.output}"
+                raise golden.problem(str(error), name=name, row=row) from None
+        return _Texts(patterns, _no_match)
+
+
+class JsonSchemaCheck(Settings):
+    """A JSON document of a schema."""
+
+    kind: Literal["json_schema"] = "json_schema"
+    output: str = Field(min_length=1)
+    """The text output. Of several values, each must fit."""
+    definition: dict[str, Any]
+    """JSON Schema (2020-12) of type, enum, const, pattern, properties, required,
+    additionalProperties, items, minimum, maximum, minLength, maxLength, minItems and
+    maxItems. Other keywords are refused."""
+
+    @field_validator("definition")
+    @classmethod
+    def _valid(cls, definition: dict[str, Any]) -> dict[str, Any]:
+        check_schema(definition)
+        return definition
+
+    def build(self, golden: GoldenSet, embed: Embed | None) -> AnswerCheck:
+        """The check for one set."""
+        del golden, embed
+        return _Texts([self.definition], _misfit)
+
+
+class EmbeddingCheck(Settings):
+    """A text whose embedding is near that of the expected one."""
+
+    kind: Literal["embedding"] = "embedding"
+    output: str = Field(min_length=1)
+    """The text output; the column `expected:OUTPUT` has the text to compare with."""
+    model: str = Field(min_length=1)
+    """A model of the same server with one text input and one float output, the
+    embedding. Its requests count for the budget of the probe."""
+    min_cosine: float = Field(default=0.8, ge=-1, le=1)
+    """Lowest cosine of an answer that passes."""
+
+    def build(self, golden: GoldenSet, embed: Embed | None) -> AnswerCheck:
+        """The check for one set."""
+        wanted = "the text to compare with"
+        if embed is None:
+            raise golden.problem("embeddings need a probe", name=self.output)
+        return _Near(self, expected_of(golden, self.output, wanted), embed)
+
+
+GoldenCheck = Annotated[
+    RegexCheck | JsonSchemaCheck | EmbeddingCheck, Field(discriminator="kind")
+]
+
+
+def expected_of(golden: GoldenSet, output: str, what: str) -> Array:
+    """Return the expected answers of an output.
+
+    Raises:
+        GoldenDataError: the set has none.
+    """
+    try:
+        return golden.expected[output]
+    except KeyError:
+        reason = f"no such column; the check of this output needs {what}"
+        raise golden.problem(reason, name=f"expected:{output}") from None
+
+
+class _Texts:
+    """Each text by itself; `fault` is why it fails, "" if it passes."""
+
+    def __init__(self, wanted: Sequence[Any], fault: Callable[[str, Any], str]) -> None:
+        self._wanted = wanted
+        self._fault = fault
+
+    def judge(self, places: Ints, found: Array) -> Judged:
+        rows = zip(places.tolist(), found, strict=True)
+        return Judged(np.array([not self._why(place, row) for place, row in rows]))
+
+    def reason(self, place: int, found: Array, judged: Judged, at: int) -> str:
+        del judged, at
+        return self._why(place, found)
+
+    def _why(self, place: int, row: Array) -> str:
+        wanted = self._wanted[place if len(self._wanted) > 1 else 0]
+        texts = map(answer_quality.text, np.asarray(row).ravel().tolist())
+        return next(filter(None, (self._fault(text, wanted) for text in texts)), "")
+
+
+def _no_match(text: str, wanted: re.Pattern[str]) -> str:
+    is_match = wanted.search(text[:_MOST_CHARACTERS])
+    return "" if is_match else f"which does not match {wanted.pattern!r:.80}"
+
+
+def _misfit(text: str, definition: dict[str, Any]) -> str:
+    try:
+        document = json.loads(text)
+        return next(faults(document, definition), "")
+    except (ValueError, RecursionError) as error:
+        return f"which is not JSON: {error}"
+
+
+class _Near:
+    """Texts by the cosine of their embeddings."""
+
+    def __init__(self, check: EmbeddingCheck, expected: Array, embed: Embed) -> None:
+        self._check = check
+        self._expected = expected
+        self._embed = embed
+
+    def judge(self, places: Ints, found: Array) -> Judged:
+        texts = _joined(found) + _joined(self._expected[places])
+        vectors = self._embed(self._check, texts)
+        cosine = answer_quality.cosines(vectors[: len(found)], vectors[len(found) :])
+        return Judged(cosine >= self._check.min_cosine, cosine)
+
+    def reason(self, place: int, found: Array, judged: Judged, at: int) -> str:
+        del found
+        cosine = float("nan") if judged.cosine is None else judged.cosine[at]
+        return (
+            f"whose embedding has a cosine of {cosine:.3f} to that of "
+            f"{answer_quality.shown(self._expected[place])}; want at least "
+            f"{self._check.min_cosine:g}"
+        )
+
+
+def _joined(rows: Array) -> list[bytes]:
+    return [
+        " ".join(map(answer_quality.text, np.asarray(row).ravel().tolist())).encode()
+        for row in rows
+    ]
