@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from exporter.network.connections import HEAD_SECONDS, IDLE_SECONDS, BoundedProtocol
+from exporter.network.connections import (
+    HEAD_SECONDS,
+    IDLE_SECONDS,
+    MAX_AHEAD,
+    BoundedProtocol,
+    BoundError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +45,13 @@ class TapProtocol(BoundedProtocol):
         self._judge = judge
         self._answer: TapAnswer | None = None
         self._idle = False
+        self._skipped = 0
+        """Requests that were skipped in the data that are being read."""
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser: in these data only the first request was not sent ahead."""
+        self._skipped = 0
+        super().data_received(data)
 
     def on_message_begin(self) -> None:
         """Handle the start of a request."""
@@ -50,6 +63,10 @@ class TapProtocol(BoundedProtocol):
         if self._in_turn():
             answer, decided = self._judge.pass_over(self.url.decode(), self.headers)
             if answer is not None:
+                self._skipped += 1
+                if self._skipped > 1 + MAX_AHEAD:
+                    self._abort()
+                    raise BoundError
                 self._answer = answer
                 self._held_bytes = 0
                 self._waits_since = self.loop.time()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 
 import pytest
 from attacked_sidecars import attacked
 from attacks import ATTACKS, NOWHERE, Target
 from control_groups import NoGroupError, limited
 from honest_clients import HonestClients, Reader
-from run_all import LIMIT_BYTES, chosen, report, spell
+from run_all import (
+    IN_TIME_SECONDS,
+    LIMIT_BYTES,
+    POSTS_SHARE,
+    chosen,
+    report,
+    spell,
+)
 from running_taps import HttpTap
 from sidecars import Page
 from waiting import patience, wait_until
@@ -21,7 +27,6 @@ from pages import page_text
 ACCEPTED = TapAnswer("accepted")
 SECONDS = 20.0
 QUIET_SECONDS = 3.0
-HTTP = ("scrape", "trace", "mirror")
 GIVEN_BACK_BYTES = 40e6
 """Within so much of before: the first messages by each protocol load what stays."""
 
@@ -53,13 +58,13 @@ def test_all_attacks_at_once_keep_no_scrape_out(tls, group, tmp_path) -> None:
         tallies = stormy.seen.tallies
         assert stormy.tried > 10 * len(ATTACKS), shown
         assert stormy.let_through == 0, shown
+        assert tallies["scrape"].share(patience(IN_TIME_SECONDS)) == 1, shown
         # On a busy machine few are made, and one may be ended before it is read.
-        for kind, most in {**dict.fromkeys(HTTP, 0.05), "gRPC": 0.01}.items():
-            tally = tallies[kind]
-            assert tally.failures.total() <= 1 + most * tally.tried, shown
+        for tally in tallies.values():
+            most = max(1, (1 - POSTS_SHARE) * tally.tried)
+            assert tally.failures.total() <= most, shown
         # A call that waits in a queue behind a flood does not fail: it lasts.
         assert tallies["gRPC"].tried > SECONDS, shown
-        assert statistics.median(tallies["scrape"].seconds) < patience(1.0), shown
         assert stormy.seen.not_serving == 0, shown
         assert stormy.seen.resident_bytes < LIMIT_BYTES * 3 / 4, shown
         wait_until(
