@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from attack_connections import connected
 from grpc_tap_clients import Served, message
-from http2_floods import FLOODS, START, calls
+from http2_floods import FLOODS, START, calls, long_settings
 from http2_wire import frame
 from waiting import patience, wait_until
 
@@ -59,12 +59,6 @@ def test_a_flood_leaves_nothing_behind_and_the_tap_ends(access, frames):
         wait_until(lambda: len(served.admission.grpc.visitors) <= 1)
     finally:
         served.close()
-
-
-def long_settings(_) -> bytes:
-    """Settings that are large enough not to be refused, each of which is acknowledged."""
-    most_streams = b"\0\x03\0\0\0\x10"
-    return frame(4, 0, 0, 2 * most_streams) * 1_000
 
 
 def send_unread(address) -> int:
