@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 
 import pytest
 from attacked_sidecars import attacked
@@ -19,7 +20,7 @@ from run_all import (
 )
 from running_taps import HttpTap
 from sidecars import Page
-from waiting import patience, wait_until
+from waiting import wait_until
 
 from exporter.taps.tap_route import TapAnswer, TapRoute
 from pages import page_text
@@ -27,6 +28,9 @@ from pages import page_text
 ACCEPTED = TapAnswer("accepted")
 SECONDS = 20.0
 QUIET_SECONDS = 3.0
+MOST_RATIO = 50
+"""Limit of a scrape's time over the median before, if that is over a second: the
+load average counts the attackers, and would allow ten times as long."""
 GIVEN_BACK_BYTES = 40e6
 """Within so much of before: the first messages by each protocol load what stays."""
 
@@ -56,9 +60,11 @@ def test_all_attacks_at_once_keep_no_scrape_out(tls, group, tmp_path) -> None:
         stormy = spell(sidecar, clients, chosen(sidecar.target, ""), SECONDS)
         shown = page_text.render(report({sidecar.name: [quiet, stormy]}, ()))
         tallies = stormy.seen.tallies
+        usual = statistics.median(quiet.seen.tallies["scrape"].seconds)
         assert stormy.tried > 10 * len(ATTACKS), shown
         assert stormy.let_through == 0, shown
-        assert tallies["scrape"].share(patience(IN_TIME_SECONDS)) == 1, shown
+        limit = max(IN_TIME_SECONDS, MOST_RATIO * usual)
+        assert tallies["scrape"].share(limit) == 1, (limit, shown)
         # On a busy machine few are made, and one may be ended before it is read.
         for tally in tallies.values():
             most = max(1, (1 - POSTS_SHARE) * tally.tried)
