@@ -156,13 +156,13 @@ def empty_messages(number: int) -> bytes:
 
 
 def long_settings(_: int) -> bytes:
-    """Settings of 21 bytes, no fewer than a frame may have on average."""
+    """Settings that are not empty, each of which is acknowledged."""
     most_streams = b"\0\x03\0\0\0\x10"
     return frame(_SETTINGS, 0, 0, 2 * most_streams) * 1_000
 
 
 def long_unknown_frames(_: int) -> bytes:
-    """Frames of 21 bytes that are to be ignored."""
+    """Frames with content that are to be ignored."""
     return frame(_UNKNOWN, 0, 0, b"x" * 12) * 1_000
 
 
