@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-# A thread that renders a large page keeps the interpreter for one switch interval; at
-# the default 5 ms that shows in a probe's latency.
-_SWITCH_INTERVAL_SECONDS: Final = 0.0005
+# A busy thread keeps the interpreter for one switch interval; at the default 5 ms that
+# shows in a probe's latency. A probe waits several times, in a flood for the event loop.
+_SWITCH_INTERVAL_SECONDS: Final = 0.0001
 
 
 @dataclass(frozen=True, slots=True)

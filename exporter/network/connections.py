@@ -40,8 +40,8 @@ HANDSHAKE_SECONDS: Final = 10.0
 """Longest duration of a TLS handshake."""
 
 
-class _BoundError(Exception):
-    pass
+class BoundError(Exception):
+    """The connection has reached a limit and ends."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -176,7 +176,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_AHEAD:
             # Not answered 400: that would stand before the answers still to come.
             self._abort()
-            raise _BoundError
+            raise BoundError
         if not self._stalled:
             self._unset_timer()
         self._requested_at = self.loop.time()
@@ -196,10 +196,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_bytes += number
         if self._parts > _SMALL_PARTS + self._body_bytes // _PART_BYTES:
             self._abort()
-            raise _BoundError
+            raise BoundError
 
     def _count(self, number: int) -> None:
         self._held_bytes = 0
         self._head_bytes += number + _HEADER_BYTES
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _BoundError
+            raise BoundError

@@ -14,6 +14,7 @@ MAX_HEADERS: Final = 300
 """Headers of one call; grpc's server accepts no more than about 270 by its limit on bytes."""
 _PREFACE_BYTES: Final = 24
 _FRAME_HEAD_BYTES: Final = 9
+_DATA: Final = 0
 _HEADERS: Final = 1
 _CONTINUATION: Final = 9
 _END_HEADERS: Final = 0x04
@@ -22,24 +23,26 @@ _PRIORITY: Final = 0x20
 _PRIORITY_BYTES: Final = 5
 _SIZE_UPDATE: Final = 0x20
 _MANY_FRAMES: Final = 1_000
-_FRAME_BYTES: Final = 20
-"""Mean size, with its head, below which frames are too small after the first ones. Those
-of a mirror's calls have 40 and more; pings, settings and empty frames 9 to 17.
+_OTHERS_PER_FRAME: Final = 4
+"""Frames without content of a call that are accepted for each one with such, after the
+first `_MANY_FRAMES`: a call by grpc has 2 with and 2 without, however short it is.
 """
+_PREFIX_BYTES: Final = 5
+"""Of each gRPC message; a frame with less is counted as one without content."""
 _INTEGER_BYTES: Final = 4
 """The longest integer that is read, after its prefix."""
 
 
 class FramesError(Exception):
-    """A header block is too long, has too many headers or cannot be read, or frames are small."""
+    """A header block is too long, has too many headers or cannot be read, or frames carry no calls."""
 
 
 class FrameReader:
     """Follows the frames in a client's data (RFC 9113, 4.1), and keeps headers only."""
 
     def __init__(self) -> None:
-        self._frames = 0
-        self._bytes = 0
+        self._others_left = _MANY_FRAMES
+        """Frames without content of a call that are accepted now."""
         self._head = b""
         """The beginning of a frame's head whose end has not arrived."""
         self._rest_bytes = _PREFACE_BYTES
@@ -78,9 +81,12 @@ class FrameReader:
 
     def _begin_frame(self, head: bytes) -> None:
         self._rest_bytes = int.from_bytes(head[:3], "big")
-        self._frames += 1
-        self._bytes += len(head) + self._rest_bytes
-        if self._frames > _MANY_FRAMES and self._bytes < _FRAME_BYTES * self._frames:
+        has_content = self._rest_bytes >= _PREFIX_BYTES
+        if has_content and head[3] in (_DATA, _HEADERS, _CONTINUATION):
+            self._others_left += _OTHERS_PER_FRAME
+        else:
+            self._others_left -= 1
+        if self._others_left < 0:
             raise FramesError
         if head[3] not in (_HEADERS, _CONTINUATION):
             return

@@ -112,7 +112,7 @@ class Tap:
     def _listen(self, address: str, port: int) -> None:
         self._listener = bind(address, port)
         # A class to uvicorn: it calls it with what a connection needs.
-        protocol = functools.partial(TapProtocol, judge=self)
+        protocol = functools.partial(TapProtocol, pass_over=self.pass_over)
         self._server = make_server(self, self._entrance, protocol)
         self._serving = asyncio.create_task(
             self._server.serve(sockets=[self._listener]), name="tap"

@@ -6,27 +6,26 @@ cycle would cost three times as much, most of it for a body that nobody wants.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from exporter.network.connections import HEAD_SECONDS, IDLE_SECONDS, BoundedProtocol
+from exporter.network.connections import (
+    HEAD_SECONDS,
+    IDLE_SECONDS,
+    MAX_AHEAD,
+    BoundedProtocol,
+    BoundError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from exporter.taps.tap_route import TapAnswer
 
+    Headers = Iterable[tuple[bytes, bytes]]
+    PassOver = Callable[[str, Headers], tuple[TapAnswer | None, bool]]
+
 ADMITTED = "admitted"
 """Key in the state of a request that was admitted."""
-
-
-class PassOver(Protocol):
-    """Decides about requests before their bodies arrive."""
-
-    def pass_over(
-        self, path: str, headers: Iterable[tuple[bytes, bytes]]
-    ) -> tuple[TapAnswer | None, bool]:
-        """Return the answer for a skipped body, or None; and whether it was decided."""
-        ...
 
 
 class TapProtocol(BoundedProtocol):
@@ -34,11 +33,18 @@ class TapProtocol(BoundedProtocol):
 
     parser: Any
 
-    def __init__(self, *args: Any, judge: PassOver, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, pass_over: PassOver, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._judge = judge
+        self._pass_over = pass_over
         self._answer: TapAnswer | None = None
         self._idle = False
+        self._skipped = 0
+        """Requests that were skipped in the data that are being read."""
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser: in these data only the first request was not sent ahead."""
+        self._skipped = 0
+        super().data_received(data)
 
     def on_message_begin(self) -> None:
         """Handle the start of a request."""
@@ -48,8 +54,12 @@ class TapProtocol(BoundedProtocol):
     def on_headers_complete(self) -> None:
         """Skip the request, or continue with it."""
         if self._in_turn():
-            answer, decided = self._judge.pass_over(self.url.decode(), self.headers)
+            answer, decided = self._pass_over(self.url.decode(), self.headers)
             if answer is not None:
+                self._skipped += 1
+                if self._skipped > 1 + MAX_AHEAD:
+                    self._abort()
+                    raise BoundError
                 self._answer = answer
                 self._held_bytes = 0
                 self._waits_since = self.loop.time()

@@ -46,10 +46,6 @@ def sender_of(peer: str) -> str:
         return ""
 
 
-def _named_after(address: str) -> str:
-    return f"\0{_PREFIX}{secrets.token_hex(8)}-{address.encode().hex()}"
-
-
 class _End(asyncio.Protocol):
     """One end of a relay: data it receives are written to the other end."""
 
@@ -221,7 +217,8 @@ class Relay(_End):
         path = await self._path(self._visitor.address)
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            end.bind(_named_after(self._visitor.address))
+            sender = self._visitor.address.encode().hex()
+            end.bind(f"\0{_PREFIX}{secrets.token_hex(8)}-{sender}")
             await self._loop.sock_connect(end, path)
         except BaseException:
             end.close()

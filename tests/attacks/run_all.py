@@ -15,6 +15,7 @@ import contextlib
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -272,9 +273,22 @@ def main() -> int:
     if arguments.html:
         arguments.html.write_text(page_html.render(document), "utf-8")
     if arguments.json:
-        written = {**figures(found), "notes": notes, "faults": faults_of(found)}
+        written = {
+            "command": f"make attack ARGS={shlex.join(sys.argv[1:])!r}",
+            "revision": _revision(),
+            **figures(found),
+            "notes": notes,
+            "faults": faults_of(found),
+        }
         arguments.json.write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     return int(bool(faults_of(found)))
+
+
+def _revision() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(
+        command, cwd=_ATTACKER.parent, capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def figures(found: Mapping[str, Sequence[Spell]]) -> dict[str, object]:

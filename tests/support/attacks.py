@@ -111,6 +111,15 @@ def flooded_frames(target: Target) -> Attempts:
     return holding(connect, CONNECTIONS["grpc"])
 
 
+def skipped_requests(target: Target) -> Attempts:
+    """Mirrored requests that are skipped, 3,000 on each connection without a pause."""
+    source = elsewhere(target.tap)
+    return holding(lambda: saying(target.tap, SKIPPED, source), CONNECTIONS["tap"])
+
+
+SKIPPED: Final = 3_000 * (
+    b"POST /v2/models/x/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+)
 HALF_SENT: Final = (
     b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     b"Content-Length: 2000000\r\n\r\n{"
@@ -348,6 +357,7 @@ ATTACKS: Final = (
     Attack(messageless_streams, "grpc", 20),
     Attack(flooded_calls, "grpc", 20),
     Attack(flooded_frames, "grpc", 20),
+    Attack(skipped_requests),
     Attack(half_sent_bodies, per_second=200),
     Attack(half_sent_megabytes, per_second=20),
     Attack(span_bombs, per_second=10),

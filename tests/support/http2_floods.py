@@ -155,6 +155,17 @@ def empty_messages(number: int) -> bytes:
     return start + frame(_DATA, 0, 1) * 1_000
 
 
+def long_settings(_: int) -> bytes:
+    """Settings that are not empty, each of which is acknowledged."""
+    most_streams = b"\0\x03\0\0\0\x10"
+    return frame(_SETTINGS, 0, 0, 2 * most_streams) * 1_000
+
+
+def long_unknown_frames(_: int) -> bytes:
+    """Frames with content that are to be ignored."""
+    return frame(_UNKNOWN, 0, 0, b"x" * 12) * 1_000
+
+
 FLOODS: Final = (
     header_bomb,
     endless_bomb,
@@ -172,4 +183,6 @@ FLOODS: Final = (
     unknown_frames,
     rapid_resets,
     empty_messages,
+    long_settings,
+    long_unknown_frames,
 )

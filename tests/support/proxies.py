@@ -104,6 +104,9 @@ class Envoy(_Proxy):
             assert text.count(f"port_value: {old}}}") == 1, old
             text = text.replace(f"port_value: {old}}}", f"port_value: new {new}}}")
         text = text.replace("port_value: new ", "port_value: ")
+        # The port is held on this address only: another may be given it elsewhere.
+        assert text.count("address: 0.0.0.0") == 2
+        text = text.replace("address: 0.0.0.0", "address: 127.0.0.1")
         # No copy is to be dropped because this machine is busy.
         assert text.count("connect_timeout: 0.1s") == len(taps)
         text = text.replace("connect_timeout: 0.1s", "connect_timeout: 60s")

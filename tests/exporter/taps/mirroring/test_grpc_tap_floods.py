@@ -61,12 +61,6 @@ def test_a_flood_leaves_nothing_behind_and_the_tap_ends(access, frames):
         served.close()
 
 
-def long_settings(_) -> bytes:
-    """Settings that are large enough not to be refused, each of which is acknowledged."""
-    most_streams = b"\0\x03\0\0\0\x10"
-    return frame(4, 0, 0, 2 * most_streams) * 1_000
-
-
 def send_unread(address) -> int:
     """Send messages without reading an answer; the bytes that were taken."""
     message, sent = frame(0, 0, 1, b"d" * 16_384), 0
@@ -108,14 +102,25 @@ def test_who_reads_no_answers_is_read_no_further():
 
 
 def test_a_connection_with_many_frames_is_read_on_but_more_slowly(serve_grpc):
-    served = serve_grpc()
+    served, flooded, piece = serve_grpc(), 1.5, 5
+    values = round(flooded * tap_relay._FRAMES_PER_SECOND) * piece // 4
+    x = ("x", "FP32", (values,), None)
+    text = message(x, raw=(bytes(4 * values),)).SerializeToString()
+    text = b"\0" + len(text).to_bytes(4, "big") + text
+    parts = [text[at : at + piece] for at in range(0, len(text), piece)]
+    frames = b"".join(frame(0, 0, 1, part) for part in parts) + frame(0, 1, 1)
     host, _, port = served.tap.address.rpartition(":")
-    call = calls("ModelInfer", 1, message().SerializeToString())
-    flooded = 1.5
-    many = long_settings(1) * round(flooded * tap_relay._FRAMES_PER_SECOND / 1_000)
     with connected((host, int(port))) as client:
         client.settimeout(patience(10))
         began = time.monotonic()
-        client.sendall(START + many + call.removeprefix(START))
+        client.sendall(calls("ModelInfer", 1) + frames)
         served.wait(lambda: served.outcomes() == {"accepted": 1})
         assert time.monotonic() - began > flooded / 2
+
+
+def test_many_calls_with_the_smallest_message_are_answered(serve_grpc):
+    served = serve_grpc()
+    small = message(("x", "BOOL", (1,), None), raw=(b"\1",))
+    small.ClearField("id")
+    answers = {served.call(small) for _ in range(400)}
+    assert answers == {b""}

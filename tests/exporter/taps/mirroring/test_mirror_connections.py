@@ -93,6 +93,21 @@ PASSED_OVER = (
 )
 
 
+@pytest.mark.parametrize(("ahead", "is_answered"), [(8, True), (9, False)])
+def test_eight_requests_that_are_passed_over_may_be_sent_ahead(
+    serve, ahead, is_answered
+):
+    served, answers = serve(), b""
+    with (
+        socket.create_connection(served.address, timeout=patience(10)) as raw,
+        contextlib.suppress(ConnectionResetError),
+    ):
+        raw.sendall((PASSED_OVER + b"{}") * (1 + ahead))
+        while answers.count(b"200 OK") < 1 + ahead and (part := raw.recv(65536)):
+            answers += part
+    assert (answers.count(b"200 OK") == 1 + ahead) is is_answered
+
+
 @pytest.fixture
 def hurried(monkeypatch):
     """Little time for a request, much between two of them."""
