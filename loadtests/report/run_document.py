@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
-    from loadtests.report.run_report import Latency, RunReport, Slice
+    from loadtests.report.latency_quantiles import Latency
+    from loadtests.report.run_report import RunReport, Slice
     from loadtests.report.stream_report import Spread
     from pages.blocks import Block
 
