@@ -346,6 +346,5 @@ def _half_widths(
         for one in np.maximum(freedom, _LEAST_FREEDOM)
     ]
     widths = np.where(determined, deviations * np.array(factors), np.nan)
-    return widths, len(residuals) * bayesian * np.square(
-        normal.quantile(upper) / widths
-    )
+    if_independent = normal.quantile(upper) * np.sqrt(bayesian)
+    return widths, len(residuals) * np.square(if_independent / widths)
