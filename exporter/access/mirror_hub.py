@@ -1,6 +1,6 @@
 """Passes mirrored production requests from taps to their subscribers.
 
-A tap publishes what it parsed; drift windows, process control and shadow comparisons
+A tap publishes what it parsed; drift windows, outputs and shadow comparisons
 subscribe. A tap calls `wanted` before it parses anything, so that a request without a
 subscriber costs next to nothing.
 """

@@ -46,6 +46,11 @@ def sender_of(peer: str) -> str:
         return ""
 
 
+def _named_after(sender: str) -> str:
+    """Return a new name for the socket of a relay, from which `sender_of` has the sender."""
+    return f"\0{_PREFIX}{secrets.token_hex(8)}-{sender.encode().hex()}"
+
+
 class _End(asyncio.Protocol):
     """One end of a relay: data it receives are written to the other end."""
 
@@ -217,8 +222,7 @@ class Relay(_End):
         path = await self._path(self._visitor.address)
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            sender = self._visitor.address.encode().hex()
-            end.bind(f"\0{_PREFIX}{secrets.token_hex(8)}-{sender}")
+            end.bind(_named_after(self._visitor.address))
             await self._loop.sock_connect(end, path)
         except BaseException:
             end.close()
