@@ -119,6 +119,7 @@ lint: env
 
 types: env
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/basedpyright
 
 imports: env

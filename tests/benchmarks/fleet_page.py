@@ -16,13 +16,14 @@ from figures import SEED
 from exporter import catalogue
 from exporter.access.own_traffic import OwnCounts
 from exporter.access.probe_base import Target, Verdict
-from exporter.features.statistics.production_counts import Totals
-from exporter.features.statistics.statistics_collector import samples_of
+from exporter.features.statistics.production_counts import Production
+from exporter.features.statistics.watched_model import WatchedModel
 from exporter.network.admission import Admission
 from exporter.network.listening import bind, make_server
 from exporter.runtime.health import Meter
 from exporter.runtime.probe_meter import ProbeMeter
 from exporter.samples import BucketSample, HistogramSample, Sample
+from exporter.triton.protocol_types import ModelStatistics
 from exporter.web.routes import Surface
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Fleet:
         rng = np.random.default_rng(SEED)
         self._keys = [(f"ranker_{number}_fp16", "3") for number in range(models)]
         self._probes = ProbeMeter("synthetic", 300.0, time.time)
-        self._totals: dict[ModelKey, Totals] = {}
+        self._models: list[WatchedModel] = []
         self._runs = Meter("statistics", time.time)
         self._runs.succeeded(0.004)
         for key in self._keys:
@@ -53,12 +54,12 @@ class Fleet:
     def samples(self) -> Iterator[AnySample]:
         """Everything known now."""
         yield from self._probes.samples(time.monotonic(), 1e9)
-        for key, totals in self._totals.items():
+        for model in self._models:
+            key = model.raw.key
             yield Sample(catalogue.MODEL_READY, 1, key)
             yield Sample(catalogue.MODEL_SERVING, 1, key)
             yield Sample(catalogue.MODEL_LOADS, 1, key)
-            yield from samples_of(key, totals, OwnCounts(PROBES, 0, 0, 0))
-            yield Sample(catalogue.STATISTICS_RESETS, 0, key)
+            yield from model.samples(OwnCounts(PROBES), time.monotonic())
             for counter in ("success", "failure", "inferences", "executions"):
                 labels = (*key, counter)
                 yield Sample(catalogue.STATISTICS_DISAGREEMENT, 0.0, labels)
@@ -72,11 +73,15 @@ class Fleet:
                 at = now - 290 + 290 * number / PROBES
                 verdict = Verdict("ok", value, f"tritonwatch-synthetic-1a2b-{number}")
                 self._probes.record(Target(key, protocol), verdict, at)
-        totals = Totals(*(int(n) for n in rng.integers(1, 10**9, 4)))
+        production = Production(OwnCounts())
+        totals = production.totals
+        totals.success, totals.inferences, totals.executions = (
+            int(n) for n in rng.integers(1, 10**9, 3)
+        )
         totals.busy_ns, totals.queue_ns, totals.request_ns = rng.uniform(1e9, 1e14, 3)
         totals.compute_ns = {p: rng.uniform(1e9, 1e14) for p in totals.compute_ns}
         totals.batches = {int(n): int(n) * 1000 for n in rng.integers(1, 64, 12)}
-        self._totals[key] = totals
+        self._models.append(WatchedModel(production, ModelStatistics(*key)))
 
 
 def fleet_of(series: int) -> Fleet:

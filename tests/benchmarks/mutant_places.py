@@ -123,7 +123,7 @@ def left_out(code: str) -> list[tuple[str, Place, Place]]:
         for rule, part in _ruled(node)
     ]
     owners = [tree, *(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))]
-    for statement in itertools.chain.from_iterable(owner.body for owner in owners):
+    for statement in itertools.chain.from_iterable(owner.body for owner in owners):  # type: ignore[attr-defined]
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value:
             found += [
                 (rule, _start(number), _end(number))
@@ -133,11 +133,11 @@ def left_out(code: str) -> list[tuple[str, Place, Place]]:
 
 
 def _start(node: ast.AST) -> Place:
-    return node.lineno, node.col_offset
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
 
 
 def _end(node: ast.AST) -> Place:
-    return node.end_lineno, node.end_col_offset
+    return node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
 
 
 def _ruled(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -97,7 +97,7 @@ def kinds_in(packages, base) -> set[type]:
             if (
                 isinstance(value, type)
                 and issubclass(value, base)
-                and "kind" in value.model_fields
+                and "kind" in value.model_fields  # type: ignore[attr-defined]
                 and value.__module__ == module.name
             ):
                 found.add(value)

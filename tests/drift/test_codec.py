@@ -27,7 +27,7 @@ def test_values_and_arrays_come_back_as_they_were():
     found = codec.unpacked(envelope(), "watch", 2)
     assert found["a"] == PAYLOAD["a"]
     for name, array in ARRAYS.items():
-        assert found[name].dtype == array.dtype
+        assert found[name].dtype == array.dtype  # type: ignore[attr-defined]
         assert np.array_equal(found[name], array), name
 
 

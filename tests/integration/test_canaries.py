@@ -208,7 +208,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_command_prints_or_writes_it(name, fake, file, tmp_path) -> None:
-    for command in COMMANDS[name]:
+    for command in COMMANDS[name]:  # type: ignore[attr-defined]
         address = (
             ("--address", fake.grpc)
             if command[0] == "load" and command[1] != "report"
@@ -229,7 +229,7 @@ def test_no_command_tells_it_when_the_server_makes_no_sense(
     name, fake, file, tmp_path
 ) -> None:
     fake.on("any").reply(Garbage())
-    for command in COMMANDS[name]:
+    for command in COMMANDS[name]:  # type: ignore[attr-defined]
         if command[:2] == ("load", "report"):
             continue
         address = ("--address", fake.grpc) if command[0] == "load" else ()

@@ -58,7 +58,7 @@ def watching(triton, settings, start_sidecar, tmp_path):
         sidecar.wait(lambda page: page.all("triton_drift_state_info"), 30)
         return sidecar
 
-    start.tap = tap
+    start.tap = tap  # type: ignore[attr-defined]
     return start
 
 

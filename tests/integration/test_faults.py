@@ -45,7 +45,7 @@ def ask(repository, start_triton):
         (output,) = client.infer(request, timeout_seconds=timeout).outputs
         return decode(output)
 
-    infer.ready = client.repository_index
+    infer.ready = client.repository_index  # type: ignore[attr-defined]
     yield infer
     client.close()
 

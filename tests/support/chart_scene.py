@@ -50,7 +50,7 @@ class Scene:
         return found[0] if found else None
 
     def post(self, body):
-        (route,) = self.collector.routes()
+        (route,) = self.collector.routes()  # type: ignore[attr-defined]
         assert route.path == ACKNOWLEDGE
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return route.answer(TapRequest(raw, raw, {}))

@@ -46,7 +46,7 @@ class Probing:
     def value(self, name, *labels):
         found = [
             sample.value
-            for sample in self.probe.samples()
+            for sample in self.probe.samples()  # type: ignore[attr-defined]
             if sample.spec.name == name and set(labels) <= set(sample.labels)
         ]
         assert len(found) < 2, found
@@ -55,14 +55,14 @@ class Probing:
     def outcomes(self):
         return {
             sample.labels[-1]: sample.value
-            for sample in self.probe.samples()
+            for sample in self.probe.samples()  # type: ignore[attr-defined]
             if sample.spec.name == "triton_golden_samples_total" and sample.value
         }
 
     def failing(self):
         return {
             sample.labels[-1]
-            for sample in self.probe.samples()
+            for sample in self.probe.samples()  # type: ignore[attr-defined]
             if sample.spec.name == "triton_golden_failing" and sample.value
         }
 

@@ -29,17 +29,17 @@ class _Proxy:
                 with contextlib.suppress(OSError):
                     socket.create_connection(("127.0.0.1", port), 1).close()
                     break
-                assert self._process.poll() is None, self.log
+                assert self._process.poll() is None, self.log  # type: ignore[attr-defined]
                 assert time.monotonic() < deadline, self.log
                 time.sleep(0.02)
 
     @property
     def log(self):
-        return self._log.read_text("utf-8")
+        return self._log.read_text("utf-8")  # type: ignore[attr-defined]
 
     def close(self):
-        self._process.terminate()
-        self._process.wait(patience(20))
+        self._process.terminate()  # type: ignore[attr-defined]
+        self._process.wait(patience(20))  # type: ignore[attr-defined]
 
 
 class Nginx(_Proxy):

@@ -58,7 +58,7 @@ def lines(capfd):
         assert text == "" or text.endswith("\n")
         return text.split("\n")[:-1]
 
-    read.configure = configure
+    read.configure = configure  # type: ignore[attr-defined]
     return read
 
 

@@ -19,7 +19,7 @@ JSON = "application/json"
 def served():
     collector = RunsSettings().build(access_to(None))
     tap = HttpTap(collector.routes, hosts=lambda: ("*.example.com",))
-    tap.collector = collector
+    tap.collector = collector  # type: ignore[attr-defined]
     yield tap
     tap.close()
 

@@ -66,7 +66,7 @@ def served():
     sink = new_sink()
     receiver = TraceReceiver(sink, max_body_bytes=LIMIT, clock=time.monotonic)
     tap = Served([receiver.route()])
-    tap.sink = sink
+    tap.sink = sink  # type: ignore[attr-defined]
     yield tap
     tap.close()
 

@@ -124,7 +124,7 @@ def test_every_datatype_goes_there_and_back(datatype):
     }
     [output] = decode_json_reply(json.dumps({"outputs": [sent]}).encode())
     found = decode(output).ravel().tolist()
-    assert found == [v.encode() if isinstance(v, str) else v for v in values]
+    assert found == [v.encode() if isinstance(v, str) else v for v in values]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

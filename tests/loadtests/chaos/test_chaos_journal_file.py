@@ -87,7 +87,7 @@ def test_all_that_was_seen_comes_back(tmp_path: Path) -> None:
         assert old.load is not None
         assert new.load is not None
         for part in fields(old.load.requests):
-            one, other = (getattr(e.load.requests, part.name) for e in (old, new))
+            one, other = (getattr(e.load.requests, part.name) for e in (old, new))  # type: ignore[attr-defined]
             assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 

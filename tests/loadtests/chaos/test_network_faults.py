@@ -86,7 +86,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("fault", "seen"),
     CASES,
-    ids=[f"{f.kind}-{f.effect().directions}" for f, _ in CASES],
+    ids=[f"{f.kind}-{f.effect().directions}" for f, _ in CASES],  # type: ignore[attr-defined]
 )
 def test_a_client_sees_it_and_after_it_is_undone_no_more(
     site: EmbeddedSite,

@@ -61,7 +61,7 @@ def shadow():
                 found.update()
             return found
 
-        start.hold, start.access = hold, access
+        start.hold, start.access = hold, access  # type: ignore[attr-defined]
         yield start
         for one in started:
             one.close()

@@ -100,7 +100,7 @@ class Bench:
     def collect(self, after=0.0):
         """One run of the collector, `after` seconds from the last."""
         self.now += after
-        self.samples = list(self.collector.collect())
+        self.samples = list(self.collector.collect())  # type: ignore[attr-defined]
         return self.samples
 
     def window(self, inputs=None, *, seconds=10.0, **request):
@@ -129,7 +129,7 @@ class Bench:
     def document(self, model="m", side="inputs"):
         (found,) = [
             part
-            for part in self.collector.document()["drift"]
+            for part in self.collector.document()["drift"]  # type: ignore[attr-defined]
             if (part["model"], part["side"]) == (model, side)
         ]
         return found

@@ -33,7 +33,7 @@ def estimates(bench):
         }
 
     yield conditions
-    collector.close()
+    collector.close()  # type: ignore[attr-defined]
 
 
 def test_no_drift_is_said_only_once_a_window_of_the_inputs_was_judged(

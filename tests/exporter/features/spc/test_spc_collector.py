@@ -42,7 +42,7 @@ def learnt_and_alarmed(path) -> bytes:
     scene = Scene(LEARNT, state_file=path)
     for value in [0.97] * 25 + [0.8] * 5:
         scene.look(score(value))
-    scene.collector.close()
+    scene.collector.close()  # type: ignore[attr-defined]
     return path.read_bytes()
 
 
@@ -238,7 +238,7 @@ class TestState:
         assert saved == [False, True] * 3
         scene.look(score(0.97))
         assert not path.exists()
-        scene.collector.close()
+        scene.collector.close()  # type: ignore[attr-defined]
         assert path.exists()
 
     @pytest.mark.parametrize("content", [b"\x00", b"[]", b"{}", b'{"version": 1}'])
@@ -272,7 +272,7 @@ class TestState:
         (tmp_path / ".spc.json.new").write_bytes(b"x" * 100_000)
         scene = Scene(signal(), state_file=path)
         scene.look(score(0.97))
-        scene.collector.close()
+        scene.collector.close()  # type: ignore[attr-defined]
         assert [found.name for found in tmp_path.iterdir()] == ["spc.json"]
         assert json.loads(path.read_bytes())["signals"]
 
@@ -281,7 +281,7 @@ class TestState:
         first = Scene(signal(baseline=None, learn_samples=20), state_file=path)
         for _ in range(25):
             first.look(score(0.97))
-        first.collector.close()
+        first.collector.close()  # type: ignore[attr-defined]
         second = Scene(signal(baseline=None, learn_samples=40), state_file=path)
         second.look(score(0.97))
         assert second.value("triton_spc_learning") == 1
