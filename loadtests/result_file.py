@@ -175,7 +175,8 @@ def _exact(requests: Requests, q: float) -> dict[str, Any]:
     if side is None:
         return {"value": None, "interval": None}
     ends = [finite(side.low), finite(side.high)]
-    return {"value": finite(side.value), "interval": ends}
+    known = not side.reason
+    return {"value": finite(side.value), "interval": ends if known else None}
 
 
 def packed(requests: Requests) -> dict[str, Any]:

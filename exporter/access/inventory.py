@@ -163,18 +163,24 @@ def wholly_read(
     would appear as production.
     """
     reached = {
-        key: {model for model, _ in spec.steps} | calls.get(key[0], {}).keys()
+        key: {*spec.steps, *((model, "") for model in calls.get(key[0], {}))}
         for key, spec in specs.items()
     }
-    partly = {name for name, version in ready if (name, version) not in specs}
+    # The version "" is the latest one, which may be among those not read.
+    partly = {
+        (name, v)
+        for name, version in ready
+        if (name, version) not in specs
+        for v in (version, "")
+    }
     while more := {
-        name
-        for (name, _), models in reached.items()
-        if name not in partly and not models.isdisjoint(partly)
+        key
+        for key, steps in reached.items()
+        if key not in partly and not steps.isdisjoint(partly)
     }:
-        partly |= more
+        partly |= more | {(name, "") for name, _ in more}
     return {
-        key: specs[key] for key, models in reached.items() if models.isdisjoint(partly)
+        key: specs[key] for key, steps in reached.items() if steps.isdisjoint(partly)
     }
 
 

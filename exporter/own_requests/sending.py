@@ -19,9 +19,18 @@ if TYPE_CHECKING:
 def speaks_http(spec: ModelSpec, inputs: Mapping[str, InputSettings]) -> bool:
     """Return whether a request with the inputs of these settings can go over HTTP.
 
-    Decoupled models answer on `generate_stream` only, which does not carry every input.
+    Decoupled models answer on `generate_stream` only, which carries one row at a time, of
+    plain inputs.
     """
-    return not spec.decoupled or generate.accepts(spec, chosen_inputs(spec, inputs))
+    if not spec.decoupled:
+        return True
+    chosen = chosen_inputs(spec, inputs)
+    shapes = (inputs[t.name].shape for t in chosen if t.name in inputs)
+    batch = 1 if spec.max_batch_size > 0 else 0
+    return generate.accepts(spec, chosen) and all(
+        shape is None or (len(shape) <= 1 + batch and (not batch or shape[0] == 1))
+        for shape in shapes
+    )
 
 
 def send(

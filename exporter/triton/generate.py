@@ -35,18 +35,28 @@ if TYPE_CHECKING:
 _OK: Final = 200
 _CHUNK_BYTES: Final = 1 << 16
 _ID: Final = "id"
+_NAMES_OF_TRITON: Final = frozenset(
+    {_ID, "parameters", "model_name", "model_version", "error"}
+)
+"""Fields of requests and responses that are no tensors."""
 _NOT_IN_JSON: Final = frozenset({"FP16", "BF16"})
 _EVENT: Final = b"data:"
 
 
 def accepts(spec: ModelSpec, inputs: Iterable[TensorSpec]) -> bool:
-    """Return whether the extension can carry these inputs beside a request id."""
+    """Return whether the extension can carry these inputs, and the model's outputs.
+
+    It sets no id of a sequence, which is not a parameter to Triton.
+    """
     batch = 1 if spec.max_batch_size > 0 else 0
-    return all(
-        len(tensor.shape) <= 1 + batch
-        and tensor.datatype not in _NOT_IN_JSON
-        and tensor.name != _ID
-        for tensor in inputs
+    inputs = tuple(inputs)
+    return (
+        not spec.sequence
+        and all(len(tensor.shape) <= 1 + batch for tensor in inputs)
+        and all(
+            tensor.datatype not in _NOT_IN_JSON and tensor.name not in _NAMES_OF_TRITON
+            for tensor in (*inputs, *spec.outputs)
+        )
     )
 
 
@@ -61,6 +71,11 @@ def generate_body(
     document: dict[str, Any] = dict(fields)
     try:
         for name, array in inputs.items():
+            if name in fields:
+                raise errors.InvalidRequestError(
+                    f"found {name!r} as an input and as a parameter; the generate "
+                    "extension has one place for both"
+                )
             # A batch of one is added by the server.
             values = array[0] if is_batched and array.shape[0] == 1 else array
             if values.ndim > 1:

@@ -203,9 +203,21 @@ def estimate(
         blocks=blocks,
         memory_seconds=memory.length * runs[0].block_seconds if memory else None,
         freedom=freedom,
-        effective_requests=float(levels.block_counts[near[levels.level]].sum())
-        / (dispersion * wider**2),
+        effective_requests=_worth(
+            float(levels.block_counts[near[levels.level]].sum()),
+            dispersion * wider**2,
+            is_open=below < ends[0] or above > ends[1],
+        ),
     )
+
+
+def _worth(requests: float, inflation: float, *, is_open: bool) -> float | None:
+    """Return the number of independent requests that give as wide an interval.
+
+    None where other rates than those tried decide how wide it is. Blocks that all miss
+    alike do not show that requests are worth more than one each.
+    """
+    return None if is_open else requests / max(inflation, 1.0)
 
 
 def widening(blocks: int, confidence: float, freedom: float = np.inf) -> float:

@@ -120,8 +120,8 @@ class RunReport(Settings):
     """Correct answers per second."""
     intended_rate: float
     latency: Latency
-    """Latency from the intended send, over all requests: misses are infinitely late. Its
-    quantiles are exact, those of the other kinds within 1.1 %."""
+    """Latency from the intended send, over all requests: misses are infinitely late.
+    Quantiles are exact, except `dispatch_delay` and `between_responses`: within 1.1 %."""
     from_send: Latency
     """Latency from the real send, of answered and timed-out requests."""
     dispatch_delay: Latency

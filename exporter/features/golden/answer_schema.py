@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,18 +17,42 @@ _NOTES: Final = frozenset(
     {"$schema", "$id", "$comment", "title", "description", "default", "examples"}
 )
 _INNER: Final = frozenset({"items", "additionalProperties"})
-_TOKEN: Final = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?:[*+]|\{\d*,\d*\})\+?|.", re.DOTALL
-)
-"""Parts of a regular expression: an escape, a set, an open repetition, a character."""
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str, where: str = "") -> Any:
+    """Return the regular expression, as RE2 compiles it: it matches in linear time.
+
+    Raises:
+        ValueError: it is not valid, or needs more than RE2 has (lookaround, backreferences).
+    """
+    import re2  # noqa: PLC0415 - only with such checks
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode() if error.args else "invalid"
+        place = where and f"{where}: "
+        raise ValueError(
+            f"{place}found {pattern!r:.80}: {reason} (the syntax is RE2's)"
+        ) from None
 
 
 def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _equals(value: Any, other: Any) -> bool:
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(_equals, value, other))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(
+            _equals(item, other[key]) for key, item in value.items()
+        )
     return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
 
 
@@ -94,7 +118,7 @@ _KEYWORDS: Final = {
         _TYPES["string"],
         "text",
         _TYPES["string"],
-        lambda value, pattern: re.search(pattern, value) is not None,
+        lambda value, pattern: compiled(pattern).search(value) is not None,
     ),
     "minimum": _Keyword(
         _is_number, "a number", _is_number, lambda v, bound: v >= bound
@@ -107,44 +131,6 @@ _KEYWORDS: Final = {
     "minItems": _about_size("array", is_least=True),
     "maxItems": _about_size("array", is_least=False),
 }
-
-
-def compiled(pattern: str, where: str = "") -> re.Pattern[str]:
-    """Return the regular expression.
-
-    Raises:
-        ValueError: it is not valid, or can take exponential time.
-    """
-    shown = f"{where and where + ': '}found {pattern!r:.80}"
-    try:
-        found = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{shown}: {error}") from None
-    if _is_nested(pattern):
-        raise ValueError(
-            f"{shown}, a repetition within a repetition, which can take exponential "
-            "time; make the inner one possessive, as in (?:[0-9]++,)+"
-        )
-    return found
-
-
-def _is_nested(pattern: str) -> bool:
-    """Return whether a group is repeated that has an open repetition in it.
-
-    Possessive repetitions, which never try again, do not count.
-    """
-    groups, closed = [False], False
-    for found in _TOKEN.finditer(pattern):
-        part = found[0]
-        if part[0] in "*+{" and part != "{":
-            if closed:
-                return True
-            groups[-1] |= len(part) == 1 or not part.endswith("+")
-        if part == "(":
-            groups.append(False)
-        closed = part == ")" and len(groups) > 1 and groups.pop()
-        groups[-1] |= closed
-    return False
 
 
 def check_schema(schema: object, where: str = "", depth: int = 0) -> None:

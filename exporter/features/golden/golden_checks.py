@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     Embed = Callable[["EmbeddingCheck", Sequence[bytes]], Floats]
     """Returns a vector for each text, by the model of the check."""
-
-_MOST_CHARACTERS: Final = 20_000
 
 
 class Judged(NamedTuple):
@@ -75,8 +72,8 @@ class RegexCheck(Settings):
     output: str = Field(min_length=1)
     """The text output. Of several values, each must match."""
     pattern: str | None = Field(default=None, max_length=1000)
-    """Python's syntax, searched in the first 20,000 characters; `^` and `$` for the whole
-    answer. Without it, the column `expected:OUTPUT` has a pattern for each row."""
+    """RE2's syntax, as in Prometheus; `^` and `$` for the whole answer. Without it, the
+    column `expected:OUTPUT` has a pattern for each row."""
 
     @field_validator("pattern")
     @classmethod
@@ -89,7 +86,7 @@ class RegexCheck(Settings):
         """The check for one set."""
         del embed
         if self.pattern is not None:
-            return _Texts([re.compile(self.pattern)], _no_match)
+            return _Texts([compiled(self.pattern)], _no_match)
         column = expected_of(golden, self.output, "a pattern, or set `pattern`")
         patterns = []
         for row, value in enumerate(column.reshape(golden.rows, -1)[:, 0]):
@@ -179,21 +176,27 @@ class _Texts:
 
     def _why(self, place: int, row: Array) -> str:
         wanted = self._wanted[place if len(self._wanted) > 1 else 0]
-        texts = map(answer_quality.text, np.asarray(row).ravel().tolist())
+        values = np.asarray(row).ravel().tolist()
+        if not values:
+            return "which has no text"
+        texts = map(answer_quality.text, values)
         return next(filter(None, (self._fault(text, wanted) for text in texts)), "")
 
 
-def _no_match(text: str, wanted: re.Pattern[str]) -> str:
-    is_match = wanted.search(text[:_MOST_CHARACTERS])
-    return "" if is_match else f"which does not match {wanted.pattern!r:.80}"
+def _no_match(text: str, wanted: Any) -> str:
+    return "" if wanted.search(text) else f"which does not match {wanted.pattern!r:.80}"
 
 
 def _misfit(text: str, definition: dict[str, Any]) -> str:
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_constant=_refused)
         return next(faults(document, definition), "")
     except (ValueError, RecursionError) as error:
         return f"which is not JSON: {error}"
+
+
+def _refused(name: str) -> object:
+    raise ValueError(f"found {name}, which JSON does not have")
 
 
 class _Near:

@@ -85,7 +85,9 @@ class Embedder:
         self.seconds += asker.seconds
         if answer.error is not None:
             raise _fault(spec, str(answer.error))
-        vectors = next(a for a in answer.outputs.values() if a.dtype.kind == "f")
+        vectors = next(
+            (a for a in answer.outputs.values() if a.dtype.kind == "f"), np.empty(0)
+        )
         if vectors.size == 0 or vectors.size % len(texts):
             raise _fault(spec, f"found {vectors.size} values for {len(texts)} texts")
         return vectors.reshape(len(texts), -1).astype(np.float64)

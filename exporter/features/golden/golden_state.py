@@ -9,7 +9,6 @@ import structlog
 
 from exporter import catalogue, errors
 from exporter.access.calibration_board import Calibrated
-from exporter.access.probe_base import Verdict
 from exporter.features.golden.golden_budget import (
     WINDOW_SECONDS,
     Budget,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from exporter.access.collector_base import Access
-    from exporter.access.probe_base import Target
+    from exporter.access.probe_base import Target, Verdict
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.numerics.confidence_calibration import Calibration
@@ -135,12 +134,15 @@ class ModelState:
 
     def _round(self) -> Iterator[Ints]:
         order = self._rng.permutation(self._prepared.golden.rows)
-        most = self._spec.max_batch_size
+        spec = self._spec
+        # The generate extension carries one row at a time.
+        over_http = spec.decoupled and self._settings.protocol == "http"
+        most = 1 if over_http else spec.max_batch_size
         size = min(self._settings.samples_per_request, most) if most else 1
         for begin in range(0, len(order), size):
             yield order[begin : begin + size]
 
-    def _send_rows(self, places: Ints) -> Verdict:
+    def _send_rows(self, places: Ints) -> Verdict | None:
         prepared, scoring = self._prepared, self._scoring
         answer = self._asker.ask(prepared.request(places), prepared.datatypes)
         if answer.cached:
@@ -165,7 +167,11 @@ class ModelState:
         except errors.TritonError as error:
             self._outcomes["unanswered"] += len(places)
             scoring.unanswered(places)
-            return Verdict("invalid", answer.seconds, answer.request_id, str(error))
+            # The model answered; nothing shows whether it answered well.
+            log.warning(
+                "golden_answers_not_embedded", model=self._spec.name, reason=str(error)
+            )
+            return None
         self._outcomes.update(judged.outcomes)
         if judged.right is not None:
             self._watch_loss(judged.right)

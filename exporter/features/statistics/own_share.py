@@ -20,6 +20,8 @@ class OwnShare:
         """Requests of `possible` that appeared in the latest read."""
         self.missing = 0
         """Finished requests that Triton has not counted yet, or never will."""
+        self.resolved = 0
+        """Unresolved requests that appeared in the latest read."""
         self.unattributed = 0
         """Requests counted as ours in the latest read that may be production's."""
         self._matched = finished
@@ -57,9 +59,9 @@ class OwnShare:
         pool -= self.possible_shown
         pool -= self._match(finished, pool)
         self.missing = max(0, finished - self._matched)
-        resolved = self._resolved(pool)
-        pool -= resolved
-        self.unattributed = self.possible_shown + resolved
+        self.resolved = self.resolve(pool)
+        pool -= self.resolved
+        self.unattributed = self.possible_shown + self.resolved
         self._held = min(in_flight, pool)
         return pool - self._held
 
@@ -115,8 +117,8 @@ class OwnShare:
         self._doubtful.clear()
         self._unresolved_before = unresolved
 
-    def _resolved(self, most: int) -> int:
-        """Match unresolved requests, oldest first; returns how many appeared, up to `most`."""
+    def resolve(self, most: int) -> int:
+        """Stop expecting up to `most` unresolved requests, the oldest; return how many."""
         left = most
         while left and self._doubtful:
             last_read, count = self._doubtful.popleft()

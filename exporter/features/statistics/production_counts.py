@@ -185,6 +185,9 @@ class Production:
             unresolved,
             read.due.requests,
         )
+        # A request that appeared as one is not to be expected as the other.
+        self._failure.resolve(self._success.resolved)
+        self._success.resolve(self._failure.resolved)
         inferred = self._inferences.production(
             own.done.inferences,
             read.under_way.inferences,

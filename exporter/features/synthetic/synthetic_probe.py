@@ -68,8 +68,8 @@ class SyntheticSettings(ProbeSettings):
 
     kind: Literal["synthetic"] = "synthetic"
     protocols: tuple[Transport, ...] = Field(default=("grpc", "http"), min_length=1)
-    """Protocols to probe. Over HTTP, decoupled models are requested on
-    `generate_stream`, if it can carry their inputs."""
+    """Protocols to probe. Decoupled models are asked once, over gRPC; without gRPC here
+    on `generate_stream`, if it can carry their inputs."""
     checks: frozenset[Check] = Field(default=frozenset({"nan", "inf"}))
     """Values that make a successful answer a bad output, in addition to a wrong
     datatype, shape or size."""
@@ -147,7 +147,11 @@ class SyntheticProbe:
             for key, spec in inventory.models.items()
             if self._settings.models.matches(spec.name)
             for protocol in protocols
-            if protocol == main or self._speaks_http(spec, inventory)
+            if protocol == main
+            or (
+                not (spec.decoupled and main in protocols)
+                and self._speaks_http(spec, inventory)
+            )
         ]
 
     def _speaks_http(self, spec: ModelSpec, inventory: Inventory) -> bool:

@@ -102,6 +102,15 @@ def test_a_model_is_known_once_all_that_its_requests_reach_is_read(unread, known
     assert {name for name, _ in found} == known
 
 
+@pytest.mark.parametrize(("version", "known"), [("1", True), ("2", False), ("", False)])
+def test_a_version_that_is_not_read_keeps_those_waiting_that_may_use_it(version, known):
+    ensemble = ModelSpec("ensemble", "1", (), (), steps=(("step", version),))
+    specs = {("step", "1"): ModelSpec("step", "1", (), ()), ensemble.key: ensemble}
+    found = wholly_read(specs, [*specs, ("step", "2")], {})
+    assert (ensemble.key in found) is known
+    assert ("step", "1") in found
+
+
 # The collector that writes it.
 
 

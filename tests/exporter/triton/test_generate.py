@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from openai_server import OpenAiServer, Scripted, Write, event
 
 from exporter import errors
+from exporter.own_requests.payload import InputSettings
+from exporter.own_requests.sending import speaks_http
 from exporter.triton import generate
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import InferRequest, ModelSpec, TensorSpec
@@ -134,11 +137,41 @@ def test_inputs_that_it_cannot_carry_are_refused(value, said):
         (TensorSpec("x", "FP32", (-1, 4)), 0, False),
         (TensorSpec("x", "BF16", (1,)), 0, False),
         (TensorSpec("id", "BYTES", (1,)), 0, False),
+        (TensorSpec("parameters", "BYTES", (1,)), 0, False),
     ],
 )
 def test_models_that_it_reaches(tensor, batch, carried):
     spec = ModelSpec("m", "1", (tensor,), (), max_batch_size=batch, decoupled=True)
     assert generate.accepts(spec, spec.inputs) is carried
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outputs": (TensorSpec("y", "FP16", (1,)),)},
+        {"outputs": (TensorSpec("error", "FP32", (1,)),)},
+        {"sequence": True},
+    ],
+)
+def test_models_that_it_cannot_ask(changes):
+    spec = ModelSpec("m", "1", (TensorSpec("x", "FP32", (1,)),), (), decoupled=True)
+    assert not generate.accepts(replace(spec, **changes), spec.inputs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "speaks"),
+    [(None, True), ((1, 3), True), ((2, 3), False), ((1, 2, 2), False)],
+)
+def test_rows_that_it_cannot_carry(shape, speaks):
+    spec = ModelSpec(
+        "m", "1", (TensorSpec("x", "FP32", (-1, 3)),), (), 8, decoupled=True
+    )
+    assert speaks_http(spec, {"x": InputSettings(shape=shape)}) is speaks
+
+
+def test_a_name_of_an_input_and_of_a_parameter_is_refused():
+    with pytest.raises(errors.InvalidRequestError, match="as an input and as a"):
+        asked(inputs={"max_tokens": np.array([1], np.int32)})
 
 
 def test_values_are_sent_by_name_without_the_batch():

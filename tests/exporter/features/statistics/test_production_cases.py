@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -180,6 +181,21 @@ def test_one_we_gave_up_on_is_ours_when_it_shows_late():
     production.advance(nothing, after.statistics(), own)
     totals = production.totals
     assert totals.success == totals.inferences == totals.executions == 1
+
+
+@pytest.mark.parametrize("ours_fail", [False, True])
+def test_what_we_gave_up_on_is_expected_once_and_not_as_both(ours_fail):
+    production = Production(OwnCounts())
+    own = OwnCounts(unresolved=Booking(20, 20, {1: 20}))
+    reads = [
+        ModelStatistics("m", "1", success=Duration(s), fail=Duration(f))
+        for s, f in ((0, 0), (0, 20) if ours_fail else (20, 0), (20, 20))
+    ]
+    for before, after in itertools.pairwise(reads):
+        production.advance(before, after, own)
+    totals = production.totals
+    assert (totals.success, totals.failure) == ((20, 0) if ours_fail else (0, 20))
+    assert totals.unattributed == 20
 
 
 def test_one_we_gave_up_on_is_not_waited_for_for_ever():
