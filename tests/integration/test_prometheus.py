@@ -77,6 +77,7 @@ NOT_IN_GOLDEN = {
     "triton_capacity_found_timestamp_seconds": "no run tells of itself",
     "triton_capacity_search_info": "no run tells of itself",
     "triton_capacity_headroom_ratio": "no run tells of itself",
+    "triton_capacity_effective_requests": "no run tells of itself",
     **{spec.name: "no drift is watched" for spec in DRIFT},
     **{
         spec.name: "there is no GPU"
@@ -86,6 +87,7 @@ NOT_IN_GOLDEN = {
     "triton_power_sensor_fault": "no sensor is at fault",
     "triton_power_sensor_lag_seconds": "the modelled power comes at once",
     "triton_model_energy_share_error_ratio": "there are too few windows yet",
+    "triton_model_energy_share_effective_windows": "there are too few windows yet",
     "triton_inference_energy_joules": "production asks for nothing",
     "triton_model_inferences_per_second_per_watt": "production asks for nothing",
     "triton_model_cost_per_thousand_inferences": "production asks for nothing",

@@ -117,7 +117,7 @@ def test_a_run_is_measured_and_followed_by_requests_that_show_empty_queues(
     assert not found.misses.any()
     assert record.latencies.min() >= 0.99 * ALONE_SECONDS
     assert 0 < record.throughput < 1.25 * found.requests / 0.75
-    assert search.told == ["40/s for 1 s: 0.00% miss p99<5s, 0.00% miss errors<50%"]
+    assert search.told == ["40/s for 1 s: 0 % miss p99<5s, 0 % miss errors<50%"]
     # The same arrivals for the same seed and run.
     digest = search.bench.schedule_sha256
     again = searched()

@@ -100,7 +100,7 @@ class Undoing:
         self._kind = FAULTS[fault["kind"]]
         self._fault = fault
         if "model" in self._kind.model_fields:
-            streams = fault["kind"] == "stalled_stream"
+            streams = fault["kind"] in {"stalled_stream", "cache_storm"}
             self._fault = {**fault, "model": STREAMING_MODEL if streams else MODEL}
         self._deployment = deployment
         self._nursery = nursery

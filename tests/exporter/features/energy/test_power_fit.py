@@ -62,8 +62,8 @@ def test_models_that_always_run_together_share_what_is_above_idle():
 def test_an_interval_is_given_where_windows_halve_the_priors_deviation(left, told):
     rng = np.random.default_rng(3)
     design = rng.choice([-1.0, 1.0], (200, 1)) * np.sqrt((1 / left - 1) / 200)
-    (width,) = power_fit._half_widths(design, rng.normal(size=200), 1.0)
-    assert np.isfinite(width) == told
+    (width,), (worth,) = power_fit._half_widths(design, rng.normal(size=200), 1.0)
+    assert np.isfinite(width) == np.isfinite(worth) == told
 
 
 @pytest.mark.parametrize("others", [NO_OTHER_LOAD, OtherLoad(20.0, 40.0)])
