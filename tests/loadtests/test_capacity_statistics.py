@@ -330,3 +330,17 @@ def test_the_interval_is_as_wide_as_the_misses_are_uncertain() -> None:
     # Of so many independent misses the share is known to 1 / sqrt(misses).
     ideal = 1.96 / np.sqrt(misses) / steepness
     assert 0.7 * ideal < found.width_ratio < 3 * ideal
+
+
+@pytest.mark.parametrize(
+    ("above", "most"), [((103.0, 1000), None), ((103.0, 12), 48_000)]
+)
+def test_a_capacity_is_worth_no_more_requests_than_were_sent(above, most) -> None:
+    """None where the step to overload, and not the requests, decides how wide it is."""
+    rate, misses = above
+    levels = [(90.0, 0), (100.0, 0 if most is None else 5), (rate, misses)]
+    runs = runs_at(*((r, [1000] * 2, [m] * 2) for r, m in levels * 8))
+    worth = estimate(
+        runs, np.array([0.01]), np.random.default_rng(1)
+    ).effective_requests
+    assert worth is None if most is None else 1_000 < worth <= most
