@@ -9,6 +9,7 @@ import structlog
 
 from exporter import catalogue, errors
 from exporter.access.calibration_board import Calibrated
+from exporter.access.probe_base import Verdict
 from exporter.features.golden.golden_budget import (
     WINDOW_SECONDS,
     Budget,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from exporter.access.collector_base import Access
-    from exporter.access.probe_base import Target, Verdict
+    from exporter.access.probe_base import Target
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.numerics.confidence_calibration import Calibration
@@ -142,7 +143,7 @@ class ModelState:
         for begin in range(0, len(order), size):
             yield order[begin : begin + size]
 
-    def _send_rows(self, places: Ints) -> Verdict | None:
+    def _send_rows(self, places: Ints) -> Verdict:
         prepared, scoring = self._prepared, self._scoring
         answer = self._asker.ask(prepared.request(places), prepared.datatypes)
         if answer.cached:
@@ -167,11 +168,7 @@ class ModelState:
         except errors.TritonError as error:
             self._outcomes["unanswered"] += len(places)
             scoring.unanswered(places)
-            # The model answered; nothing shows whether it answered well.
-            log.warning(
-                "golden_answers_not_embedded", model=self._spec.name, reason=str(error)
-            )
-            return None
+            return Verdict("invalid", answer.seconds, answer.request_id, str(error))
         self._outcomes.update(judged.outcomes)
         if judged.right is not None:
             self._watch_loss(judged.right)
