@@ -1,24 +1,21 @@
-"""Reports: what they say, that they are whole by themselves, and two runs compared."""
+"""Reports: what they say, and that they are whole by themselves."""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dependent_latencies import queue, queue_quantile
-from load_runs import about
+from load_runs import SECONDS, about, made
+from whole_pages import whole
 
 from loadtests import load_report_command, result_file
 from loadtests.cli import REPORTS
 from loadtests.report import run_document
-from loadtests.report.comparison_report import compared, sentence
 from loadtests.report.latency_quantiles import latencies_of
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
@@ -28,39 +25,6 @@ from pages.plots import Axis, Mark, Plot, Series
 
 ROOT = Path(__file__).parents[2]
 TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
-SECONDS = 40.0
-
-
-def made(
-    seed: int = 1,
-    *,
-    slower: float = 1.0,
-    missed: float = 0.0,
-    seconds: float = SECONDS,
-    verdict: Verdict | None = None,
-    profile: dict | None = None,
-) -> RunResult:
-    """Latencies of an hour-glass of queues: each block of a second has its own level."""
-    rng = np.random.default_rng(seed)
-    count = int(200 * seconds)
-    requests = Requests.empty(count)
-    requests.intended[:] = np.sort(rng.random(count)) * seconds
-    requests.sent[:] = requests.intended + 1e-4
-    level = 0.004 * rng.lognormal(0, 0.1, int(seconds) + 1)
-    wait = level[requests.intended.astype(int)] * rng.lognormal(0, 0.4, count) * slower
-    requests.done[:] = requests.sent + wait
-    requests.outcome[:] = np.where(
-        rng.random(count) < missed, Outcome.ERROR, Outcome.OK
-    )
-    profile = profile or {"kind": "poisson", "requests_per_second": 200.0}
-    return RunResult.of(
-        about(entries=("digits <fp32>",), profile=profile),
-        requests,
-        duration_seconds=seconds,
-        sender_cpu_seconds=1.0,
-        verdict=verdict,
-        errors={"<script>alert(1)</script>": 3} if missed else {},
-    )
 
 
 def test_a_slice_of_a_chart_has_several_requests() -> None:
@@ -171,38 +135,6 @@ def test_time_without_requests_counts_in_the_offered_rate() -> None:
     # The length of the schedule is not in files of tritonwatch 0.1.
     old = replace(result, about=about())
     assert old.intended_rate == pytest.approx(50)
-
-
-class Tags(HTMLParser):
-    """Which elements are open, and what they load."""
-
-    void = frozenset({"meta", "path", "rect", "circle", "br"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: set[str] = set()
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.seen.add(tag)
-        self.addresses += [v for k, v in attrs if k in {"src", "href"} and v]
-        if tag not in self.void:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag) -> None:
-        if tag not in self.void:
-            assert self.open.pop() == tag
-
-
-def whole(html: str) -> Tags:
-    tags = Tags()
-    tags.feed(html)
-    assert not tags.open
-    assert not tags.addresses
-    assert "script" not in tags.seen
-    assert "url(" not in html
-    return tags
 
 
 @pytest.mark.parametrize("kind", REPORTS)
@@ -318,125 +250,3 @@ def test_a_plot_leaves_gaps_and_keeps_within_its_frame() -> None:
     assert "inf" not in drawn
     empty = Plot("none", Axis("x"), Axis("y", log=True), (Series("", x[:0], x[:0]),))
     assert "<svg" in empty.render()
-
-
-def test_the_same_load_twice_is_no_regression_at_the_promised_rate() -> None:
-    calls = [
-        compared(made(seed), made(seed + 1000), tolerance_ratio=0.05).call
-        for seed in range(12)
-    ]
-    # 5 % at most are promised; more than 3 of 12 happen once in 450 times.
-    assert calls.count("worse") <= 3
-
-
-def test_a_slower_server_and_one_that_fails_are_regressions() -> None:
-    slower = compared(made(1), made(2, slower=1.5), tolerance_ratio=0.05)
-    assert slower.call == "worse"
-    assert {c.name for c in slower.changes if c.call == "worse"} >= {"p50", "p99"}
-    failing = compared(made(1), made(2, missed=0.02), tolerance_ratio=0.05)
-    assert failing.call == "worse"
-    faster = compared(made(1), made(2, slower=0.6), tolerance_ratio=0.05)
-    assert faster.call in {"better", "unknown"}
-
-
-def of_waits(waits, seconds=100.0):
-    """A run whose requests took `waits` (N,), in order."""
-    requests = Requests.empty(waits.size)
-    requests.intended[:] = np.linspace(0, seconds, waits.size, endpoint=False)
-    requests.sent[:] = requests.intended
-    requests.done[:] = requests.intended + waits
-    requests.outcome[:] = Outcome.OK
-    return RunResult.of(
-        about(), requests, duration_seconds=seconds, sender_cpu_seconds=1.0
-    )
-
-
-@pytest.mark.parametrize("load", [0.5, 0.8, 0.95])
-def test_two_runs_of_one_busy_queue_are_not_called_different(load) -> None:
-    rng = np.random.default_rng(20_261)
-    draw, calls = queue(load), []
-    for _ in range(40):
-        pair = [of_waits(0.002 * draw(rng, 10_000)) for _ in range(2)]
-        found = compared(*pair, tolerance_ratio=0.05)
-        calls += [c.call for c in found.changes]
-        assert found.call != "unknown" or sentence(found).startswith("not enough data")
-    # 5 % of 40 comparisons; more than 6 happen once in 290 times.
-    assert calls.count("worse") + calls.count("better") <= 6
-
-
-def test_an_undecided_figure_says_why() -> None:
-    rng = np.random.default_rng(1)
-    busy = [of_waits(0.002 * queue(0.95)(rng, 10_000)) for _ in range(2)]
-    p99 = next(
-        c for c in compared(*busy, tolerance_ratio=0.05).changes if c.name == "p99"
-    )
-    assert p99.call == "unknown"
-    assert "make it longer" in p99.reason
-
-
-def test_a_burst_of_errors_is_no_change_of_the_share_of_misses() -> None:
-    """One outage of 1 s in either run says nothing of how many there will be."""
-    down = made(2)
-    down.requests.outcome[2000:2200] = Outcome.ERROR
-    (misses,) = (
-        c
-        for c in compared(made(1), down, tolerance_ratio=0.05).changes
-        if c.name == "misses"
-    )
-    assert misses.call == "unknown"
-    assert "slow spells" in misses.reason or "correlated" in misses.reason
-
-
-def test_too_little_and_not_comparable_are_not_called_the_same() -> None:
-    short = compared(made(1, seconds=4), made(2, seconds=4), tolerance_ratio=0.05)
-    assert short.call == "unknown"
-    invalid = made(2, verdict=Verdict(reasons=("noise",)))
-    told = compared(made(1), invalid, tolerance_ratio=0.05)
-    assert told.call == "unknown"
-    assert "INVALID: noise" in told.problems[0]
-
-
-@pytest.mark.parametrize(
-    ("second", "status"), [({}, 0), ({"slower": 2.0}, 1), ({"seconds": 4.0}, 3)]
-)
-def test_the_gate_s_exit_status(tmp_path, second, status) -> None:
-    result_file.write(made(1), tmp_path / "a.json")
-    # Twice the same run is the same for sure.
-    result_file.write(made(1, **second), tmp_path / "b.json")
-    ended = subprocess.run(
-        [
-            TRITONWATCH, "load", "report", tmp_path / "a.json", tmp_path / "b.json",
-            "--tolerance", "0.2", "--html", tmp_path / "c.html", "--json",
-            tmp_path / "c.json",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert ended.returncode == status, ended.stdout + ended.stderr
-    whole((tmp_path / "c.html").read_text("utf-8"))
-    assert json.loads((tmp_path / "c.json").read_text("utf-8"))["changes"]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("{", "is not valid JSON"),
-        ("[]", "want a JSON object"),
-        ('{"format": "x"}', "want tritonwatch-load-run or"),
-        ('{"format": "tritonwatch-load-capacity"}', "is incomplete: model"),
-        ('{"format": "tritonwatch-load-run", "version": 9}', "found version 9"),
-    ],
-)
-def test_a_file_that_is_no_result_says_so(tmp_path, content, said) -> None:
-    file = tmp_path / "a.json"
-    file.write_text(content)
-    ended = subprocess.run(
-        [TRITONWATCH, "load", "report", file],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert str(file) in ended.stderr

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from loadtests.engine import Options, run_closed
-from loadtests.result import About
+from loadtests.result import About, Outcome, Requests, RunResult, Verdict
+
+SECONDS = 40.0
 
 
 def about(**changes: Any) -> About:
@@ -34,4 +38,36 @@ def send(target, mix, count=20, *, concurrency=4, timeout_seconds=5.0, **options
         duration_seconds=max(30.0, timeout_seconds),
         requests=count,
         options=Options(timeout_seconds=timeout_seconds, **options),
+    )
+
+
+def made(
+    seed: int = 1,
+    *,
+    slower: float = 1.0,
+    missed: float = 0.0,
+    seconds: float = SECONDS,
+    verdict: Verdict | None = None,
+    profile: dict | None = None,
+) -> RunResult:
+    """Latencies of an hour-glass of queues: each block of a second has its own level."""
+    rng = np.random.default_rng(seed)
+    count = int(200 * seconds)
+    requests = Requests.empty(count)
+    requests.intended[:] = np.sort(rng.random(count)) * seconds
+    requests.sent[:] = requests.intended + 1e-4
+    level = 0.004 * rng.lognormal(0, 0.1, int(seconds) + 1)
+    wait = level[requests.intended.astype(int)] * rng.lognormal(0, 0.4, count) * slower
+    requests.done[:] = requests.sent + wait
+    requests.outcome[:] = np.where(
+        rng.random(count) < missed, Outcome.ERROR, Outcome.OK
+    )
+    profile = profile or {"kind": "poisson", "requests_per_second": 200.0}
+    return RunResult.of(
+        about(entries=("digits <fp32>",), profile=profile),
+        requests,
+        duration_seconds=seconds,
+        sender_cpu_seconds=1.0,
+        verdict=verdict,
+        errors={"<script>alert(1)</script>": 3} if missed else {},
     )

@@ -71,12 +71,12 @@ class _Keyword(NamedTuple):
     """A keyword about one value."""
 
     concerns: Callable[[Any], bool]
-    """Whether it says anything about a value."""
+    """True if the keyword applies to a value of this type."""
     wants: str
-    """What the schema gives it."""
+    """The kind of argument that it takes, for errors."""
     takes: Callable[[Any], bool]
     holds: Callable[[Any, Any], bool]
-    """Whether a value meets what the schema gives."""
+    """True if a value meets the argument."""
 
 
 def _about_size(kind: str, *, is_least: bool) -> _Keyword:

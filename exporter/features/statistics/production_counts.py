@@ -185,7 +185,7 @@ class Production:
             unresolved,
             read.due.requests,
         )
-        # A request that appeared as one is not to be expected as the other.
+        # Triton counts a request once: as a success or as a failure.
         self._failure.resolve(self._success.resolved)
         self._success.resolve(self._failure.resolved)
         inferred = self._inferences.production(
