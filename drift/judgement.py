@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from drift.alarms.explanation import Culprit
     from drift.comparison import Comparison
     from drift.reference import Profile
-    from drift.statistics.base import Statistic
+    from drift.statistics import Statistic
     from drift.window import Counts
 
 FALSE_ALARMS: Final = 0.01
@@ -146,17 +146,20 @@ def judge(
     places = {name: index for index, name in enumerate(profile.names)}
     outcome = _outcome(profile, counts, detectable, alarm=evaluation.alarm)
     changed = evaluation.named if outcome == "drift" else frozenset()
-    features = tuple(
-        _feature(profile, counts, culprit, places[culprit.feature]).model_copy(
-            update={
-                "changed": places[culprit.feature] in changed,
-                "pairs": _pairs(culprit) if places[culprit.feature] in changed else (),
-                "distances": distances[places[culprit.feature]],
-                **_constancy(profile, counts, constant, places[culprit.feature]),
-            }
+    features = []
+    for culprit in evaluation.features:
+        index = places[culprit.feature]
+        features.append(
+            _feature(
+                profile, counts, culprit, index, constant=bool(constant[index])
+            ).model_copy(
+                update={
+                    "changed": index in changed,
+                    "pairs": _pairs(culprit) if index in changed else (),
+                    "distances": distances[index],
+                }
+            )
         )
-        for culprit in evaluation.features
-    )
     return Judgement(
         outcome=outcome,
         false_alarms=false_alarms,
@@ -171,17 +174,8 @@ def judge(
         violations=tuple(
             f"{kind} {tensor}".strip() for kind, tensor in sorted(counts.violations)
         ),
-        features=features,
+        features=tuple(features),
     )
-
-
-def _constancy(
-    profile: Profile, counts: Counts, constant: NDArray[np.bool_], feature: int
-) -> dict[str, bool | str]:
-    if not constant[feature]:
-        return {"constant": False}
-    cell = int(np.argmax(counts.cells[feature, : ABOVE + 1]))
-    return {"constant": True, "constant_at": profile.cell_label(feature, cell, cell)}
 
 
 def _pairs(culprit: Culprit) -> tuple[ChangedPair, ...]:
@@ -251,11 +245,12 @@ def _table(statistic: Statistic, comparison: Comparison) -> NDArray[np.float64]:
 
 
 def _feature(
-    profile: Profile, counts: Counts, culprit: Culprit, index: int
+    profile: Profile, counts: Counts, culprit: Culprit, index: int, *, constant: bool
 ) -> FeatureFinding:
     numeric = index < profile.schema.numeric
     ordered = numeric and bool(np.any(profile.projection.location[index] != 0))
     finite = bool(counts.finite[index] > 0)
+    cell = int(np.argmax(counts.cells[index, : ABOVE + 1]))
     return FeatureFinding(
         name=culprit.feature,
         kind=_kind(profile, index),
@@ -279,7 +274,8 @@ def _feature(
             Share(name=change.label, reference=change.before, data=change.since)
             for change in culprit.bins
         ),
-        constant=False,
+        constant=constant,
+        constant_at=profile.cell_label(index, cell, cell) if constant else "",
     )
 
 
