@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from drift.errors import DataError
+from drift.tables import import_pyarrow
 from drift.tables.csv_source import CsvSource
 from drift.tables.layout import Column
-from drift.tables.pyarrow_import import import_pyarrow
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -21,30 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_BATCH_VALUES: Final = 1 << 26
 """Limit of values in a batch of a Feather file: half a gigabyte unpacked."""
-
-
-class ArrowSource(Protocol):
-    """A file, or several of one schema, as Arrow columns."""
-
-    rows: int | None
-    """Number of rows, if the file states it; else None."""
-
-    @property
-    def schema(self) -> Any:
-        """Names and types of the columns."""
-        ...
-
-    def may_have_nulls(self, name: str) -> bool:
-        """Return whether a column may have missing values."""
-        ...
-
-    def batches(self, size: int) -> Iterator[Any]:
-        """Yield at most `size` rows at a time.
-
-        Raises:
-            DataError: the file is damaged; names it.
-        """
-        ...
 
 
 class ParquetSource:
@@ -239,7 +215,8 @@ class ArrowFile:
         if field.name in self._text and width == 1:
             return Column(field.name, "BYTES")
         datatype = self._datatype(field.name, kind)
-        return None if datatype is None else Column(field.name, datatype, width)
+        shape = () if width == 1 else (width,)
+        return None if datatype is None else Column(field.name, datatype, shape)
 
     def _datatype(self, name: str, kind: Any) -> str | None:
         kinds = self._arrow.types
@@ -345,7 +322,9 @@ def _shared(array: Any) -> NDArray[np.generic]:
     return found
 
 
-def _source_of(path: Path, text: frozenset[str]) -> ArrowSource:
+def _source_of(
+    path: Path, text: frozenset[str]
+) -> CsvSource | FeatherSource | ParquetSource:
     ending = path.suffix.lower()
     if ending in {".csv", ".tsv"}:
         return CsvSource(path, text)

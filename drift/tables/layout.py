@@ -6,6 +6,7 @@ Without a word from the user a column is a tensor of its own name, columns `x[0]
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -31,11 +32,16 @@ _INDEXED = re.compile(r"(?P<tensor>.+)\[(?P<column>0|[1-9][0-9]{0,4})\]")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a file; `width` is above 1 for lists of numbers."""
+    """One column of a file; `row_shape` is not empty for lists and arrays."""
 
     name: str
     datatype: str
-    width: int = 1
+    row_shape: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Values in one row."""
+        return math.prod(self.row_shape)
 
 
 class _Settings(BaseModel):
@@ -177,7 +183,8 @@ def columns_of(
             width = sum(by_name[name].width for name in names)
             if width == tensor.width:
                 return names
-    wanted = candidates[-1] if tensor.width > 1 else candidates[0]
+    usual = candidates[-1] if tensor.width > 1 else candidates[0]
+    wanted = next((n for n in candidates if by_name.keys() >= set(n)), usual)
     absent = [name for name in wanted if name not in by_name]
     what = (
         f"columns {', '.join(map(repr, absent[:5]))} of tensor {tensor.name!r} are absent"
@@ -208,8 +215,8 @@ def _by_convention(
     for column in columns:
         name = grouped.get(column.name)
         if name is None:
-            shape = () if column.width == 1 else (column.width,)
-            result.append((Tensor(column.name, column.datatype, shape), (column.name,)))
+            tensor = Tensor(column.name, column.datatype, column.row_shape)
+            result.append((tensor, (column.name,)))
         elif name not in done:
             done.add(name)
             found = whole[name]

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 
 from drift.errors import DataError
-from drift.features import Tensor
+from drift.tables.layout import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,18 +94,29 @@ class NpzFile:
                 "the first dimension, in each",
             )
         self.rows = next(iter(lengths))
-        self.skipped: tuple[str, ...] = ()
         if self.rows == 0:
             raise DataError(str(path), "found arrays of 0 rows; want at least 1")
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Every array of numbers or text."""
-        return tuple(
-            Tensor(name, self._datatype(name, member.dtype), member.shape[1:])
+        times = {n: m for n, m in self._members.items() if m.dtype.kind == "M"}
+        self.skipped = tuple(f"{name} ({m.dtype})" for name, m in times.items())
+        self.columns = tuple(
+            Column(name, self._datatype(name, member.dtype), member.shape[1:])
             for name, member in self._members.items()
-            if member.dtype.kind != "M"
+            if name not in times
         )
+
+    def read_as(self, datatypes: dict[str, str]) -> None:
+        """Check that arrays are of text where a reference has text, and only there.
+
+        Raises:
+            DataError: one of them is not.
+        """
+        for column in self.columns:
+            wanted = datatypes.get(column.name, column.datatype)
+            if (wanted == "BYTES") != (column.datatype == "BYTES"):
+                raise DataError(
+                    f"{self._path}:{column.name}",
+                    f"found {column.datatype}; the reference has {wanted}",
+                )
 
     def chunks(self, size: int) -> Iterator[dict[str, NDArray[np.generic]]]:
         """Yield rows of every array, at most `size` at a time; text as objects."""

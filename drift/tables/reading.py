@@ -61,21 +61,15 @@ class Table:
         self._choices = choices or Choices()
         self.path = path
         self._file = _opened(path, self._choices)
-        self._sources: Mapping[str, tuple[str, ...]] = {}
         self._units: float | None = None
-        if isinstance(self._file, NpzFile):
-            self.tensors = tuple(
-                t for t in self._file.tensors if t.name != self._choices.time
-            )
-        else:
-            columns = [c for c in self._file.columns if c.name != self._choices.time]
-            self.tensors, self._sources = tensors_of(
-                columns, self._choices.layout, str(path)
-            )
+        columns = [c for c in self._file.columns if c.name != self._choices.time]
+        self.tensors, self._sources = tensors_of(
+            columns, self._choices.layout, str(path)
+        )
         if not self.tensors:
             raise DataError(str(path), "found no column that can be watched")
         self.tensors = tuple(self._as_text(tensor) for tensor in self.tensors)
-        unknown = sorted(self._choices.text - set(self._texts.values()))
+        unknown = sorted(self._choices.text - set(map(text_source, self.tensors)))
         if unknown:
             raise DataError(
                 str(path),
@@ -98,20 +92,13 @@ class Table:
         time = self._choices.time
         return tuple(s for s in self._file.skipped if s.split(" (")[0] != time)
 
-    @property
-    def _texts(self) -> dict[str, str]:
-        """The column of texts of each tensor of their numbers."""
-        found = {tensor.name: text_source(tensor) for tensor in self.tensors}
-        return {name: source for name, source in found.items() if source is not None}
-
     def _as_text(self, tensor: Tensor) -> Tensor:
         if tensor.name not in self._choices.text:
             return tensor
         if problem := require_text(tensor):
             raise DataError(str(self.path), problem)
         made = text_tensor(tensor.name)
-        if tensor.name in self._sources:
-            self._sources = {**self._sources, made.name: self._sources[tensor.name]}
+        self._sources = {**self._sources, made.name: self._sources[tensor.name]}
         return made
 
     def schema(self) -> Schema:
@@ -127,31 +114,21 @@ class Table:
             DataError: columns are absent, or arrays have another shape.
         """
         where = str(self.path)
-        if isinstance(self._file, NpzFile):
-            mine = {tensor.name: tensor for tensor in self.tensors}
-            # The texts of a column may have been asked for by either name.
-            mine |= {t.name: t for t in self._file.tensors}
-            problems = [
-                _misfit(t, mine.get(t.name))
-                for t in map(_as_in_the_file, schema.tensors)
-            ]
-            if any(problems):
-                raise DataError(where, "; ".join(p for p in problems if p))
-        else:
-            by_name = {column.name: column for column in self._file.columns}
-            chosen = {t.name: t.columns for t in self._choices.layout.tensors}
-            held = {tensor.name: _as_in_the_file(tensor) for tensor in schema.tensors}
-            self._sources = {
-                name: columns_of(tensor, by_name, where, chosen.get(tensor.name, ()))
-                for name, tensor in held.items()
-            }
-            _check_numbers(schema, self._sources, by_name, where)
-            datatypes = {
+        by_name = {column.name: column for column in self._file.columns}
+        chosen = {t.name: t.columns for t in self._choices.layout.tensors}
+        held = {tensor.name: _as_in_the_file(tensor) for tensor in schema.tensors}
+        self._sources = {
+            name: columns_of(tensor, by_name, where, chosen.get(tensor.name, ()))
+            for name, tensor in held.items()
+        }
+        _check_numbers(schema, self._sources, by_name, where)
+        self._file.read_as(
+            {
                 name: held[tensor].datatype
                 for tensor, names in self._sources.items()
                 for name in names
             }
-            self._file.read_as(datatypes)
+        )
         self.tensors = schema.tensors
         return self
 
@@ -179,20 +156,13 @@ class Table:
             report(done)
 
     def _arranged(self, columns: dict[str, NDArray[np.generic]]) -> Tensors:
-        texts = self._texts
         found: dict[str, NDArray[np.generic]] = {}
         for tensor in self.tensors:
-            name = tensor.name
-            if isinstance(self._file, NpzFile):
-                found[name] = columns[texts.get(name, name)]
-            elif name in texts:
-                (source,) = self._sources[name]
-                found[name] = columns[source]
+            parts = [columns[source] for source in self._sources[tensor.name]]
+            if text_source(tensor) is None:
+                found[tensor.name] = _tensor(tensor, parts)
             else:
-                parts = [columns[source] for source in self._sources[name]]
-                found[name] = _tensor(tensor, parts)
-            if name in texts:
-                found[name] = text_numbers(found[name])
+                found[tensor.name] = text_numbers(parts[0])
         return found
 
     def _seconds(
@@ -286,20 +256,6 @@ def _as_in_the_file(tensor: Tensor) -> Tensor:
     return tensor if source is None else Tensor(source, "BYTES")
 
 
-def _misfit(wanted: Tensor, found: Tensor | None) -> str:
-    if found is None:
-        return f"tensor {wanted.name!r} is absent"
-    if found.row_shape != wanted.row_shape:
-        return (
-            f"tensor {wanted.name!r} has rows of shape {found.row_shape}, "
-            f"not {wanted.row_shape}"
-        )
-    text = found.datatype == "BYTES", wanted.datatype == "BYTES"
-    if text[0] != text[1]:
-        return f"tensor {wanted.name!r} is {found.datatype}, not {wanted.datatype}"
-    return ""
-
-
 def _check_numbers(
     schema: Schema,
     sources: Mapping[str, Sequence[str]],
@@ -326,6 +282,8 @@ def _tensor(
     joined = columns[0] if len(columns) == 1 else np.column_stack(columns)
     shaped = joined.reshape(len(joined), *tensor.row_shape)
     dtype = np.dtype(DTYPES.get(tensor.datatype, "f8"))
+    if shaped.dtype == dtype:
+        return shaped
     if dtype.kind == "O" or shaped.dtype.kind == "O":
         return shaped.astype(object)
     whole = dtype.kind == "f" or np.isfinite(shaped.astype(np.float64)).all()

@@ -297,7 +297,7 @@ def test_another_files_columns_are_arranged_as_the_references_or_refused(tmp_pat
     with pytest.raises(DataError, match="contain text; the reference has numbers"):
         Table(csv_file(tmp_path, "x[0],x[1]\n1,a\n")).arranged_as(schema)
     wide = npz_file(tmp_path, x=np.zeros((3, 5)))
-    with pytest.raises(DataError, match=r"rows of shape \(5,\), not \(2,\)"):
+    with pytest.raises(DataError, match="do not hold 2 values a row"):
         Table(wide).arranged_as(schema)
 
 
