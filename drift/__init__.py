@@ -5,13 +5,12 @@
     grid.py        rows into these cells                               NumericGrid
     window.py      rows -> counts in bounded memory, exact merge       Accumulator, Counts
     joint.py       correlations between columns, in batches of rows    JointModel
-    joint_counting.py  rows of a stream put together to batches    JointCounter
-    joint_pairs.py the pairs of columns whose correlation changed      changed_pairs
+    joint_counting.py  batches by cell, and the pairs that changed     JointCounter
     reference.py   what the model was trained on                       ProfileBuilder, Profile
     limits.py      caveats of the guarantee, and blind spots              Profile.caveats
-    statistics/    distances between two sets of counts                STATISTICS
+    statistics.py  distances between two sets of counts                STATISTICS
     alarms/        evidence with a guaranteed false-alarm rate         Monitor, AlarmSettings
-    embeddings.py  norms, projections, kernel distance for vectors
+    embeddings.py  norms and projections of vectors                    VectorSketch
     forecast.py    when accuracy will cross a floor, if that can be estimated
 
 Importing this package costs nothing: import the modules you need. scipy is imported by

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.feature_slices import feature_slices
-from drift.grid import INNER, SMALLEST, NumericGrid, whole_edges
+from drift.grid import INNER, SMALLEST, NumericGrid, feature_slices, whole_edges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

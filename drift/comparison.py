@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.feature_slices import TOGETHER, feature_slices
-from drift.grid import INNER
+from drift.grid import INNER, TOGETHER, feature_slices
 from drift.projection import BINS, ORDERED_CELLS, cell_positions
 
 if TYPE_CHECKING:

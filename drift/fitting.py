@@ -21,8 +21,7 @@ from drift.cell_choice import build_numeric_grid
 from drift.column_ring import Intake
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
-from drift.feature_slices import feature_slices
-from drift.grid import CELLS
+from drift.grid import CELLS, feature_slices
 from drift.joint import CATEGORY
 from drift.joint_counting import JointCounter
 from drift.joint_fitting import fit_joint

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.feature_slices import feature_slices
 from drift.grid import (
     ABOVE,
     CELLS,
     OTHER,
     UNSEEN,
+    feature_slices,
 )
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from drift.features import Schema
     from drift.joint import JointModel
-    from drift.joint_pairs import JointSums
+    from drift.joint_counting import JointSums
 
     Integers = NDArray[np.int64] | NDArray[np.uint32]
 

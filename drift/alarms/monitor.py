@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from drift.alarms import likelihood_ratios
-from drift.alarms.explanation import Culprit, explain
+from drift.alarms.explanation import Culprit, e_benjamini_hochberg, explain
 from drift.alarms.ledger import RECENT, Ledger, Sums, pack
-from drift.alarms.selection import e_benjamini_hochberg
 from drift.errors import UNREADABLE, StateError
-from drift.feature_slices import feature_slices
-from drift.joint_pairs import Pair
+from drift.grid import feature_slices
+from drift.joint_counting import Pair
 from drift.projection import EVENTS, Summary
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from drift.joint_pairs import JointSums
+    from drift.joint_counting import JointSums
     from drift.reference import Profile
     from drift.window import Counts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drift import feature_slices, statistics
+from drift import grid, statistics
 from drift.alarms import monitor as monitors
 from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.comparison import Baseline
@@ -62,7 +62,7 @@ def told():
 @pytest.mark.parametrize("together", [1, 4])
 def test_the_size_of_a_part_changes_nothing(together, monkeypatch):
     whole = told()
-    monkeypatch.setattr(feature_slices, "TOGETHER", together)
+    monkeypatch.setattr(grid, "TOGETHER", together)
     monkeypatch.setattr("drift.comparison.TOGETHER", together)
     monkeypatch.setattr(monitors, "_TOGETHER", together)
     for one, other in zip(whole, told(), strict=True):
@@ -73,9 +73,7 @@ def test_the_size_of_a_part_changes_nothing(together, monkeypatch):
 def test_parts_cover_every_feature_once():
     for features in (1, 63, 64, 65, 200):
         covered = [
-            i
-            for part in feature_slices.feature_slices(features)
-            for i in range(features)[part]
+            i for part in grid.feature_slices(features) for i in range(features)[part]
         ]
         assert covered == list(range(features))
-    assert list(feature_slices.feature_slices(0)) == [slice(0, 0)]
+    assert list(grid.feature_slices(0)) == [slice(0, 0)]

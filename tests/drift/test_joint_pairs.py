@@ -12,7 +12,7 @@ from drift.alarms.monitor import KIND, VERSION, Monitor
 from drift.features import JOINT, Feature, Schema, Tensor
 from drift.fitting import fit
 from drift.joint import BATCH
-from drift.joint_pairs import MAX_PAIRS, changed_pairs
+from drift.joint_counting import MAX_PAIRS, changed_pairs
 from drift.judgement import judge
 
 COLUMNS = 20
