@@ -22,8 +22,7 @@ from latencies import (
 )
 
 from exporter.histograms.buckets import LAST_SLOT
-from exporter.histograms.histogram import Histogram
-from exporter.histograms.histogram_state import MAX_COUNT
+from exporter.histograms.histogram import MAX_COUNT, Histogram
 
 
 @given(LATENCIES | CLUSTERED, THOUSANDTHS)
