@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from exporter.histograms.buckets import GROWTH, LAST_SLOT, UPPER, ZERO_THRESHOLD
+from exporter.numerics import normal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +98,7 @@ def interval_ranks(
     worth = float(count) if effective is None else min(effective, float(count))
     if not supports(worth, q, confidence):
         return None
-    z = _normal_quantile(1.0 - _tail(q, confidence))
+    z = normal.quantile(1.0 - _tail(q, confidence))
     variance = q * (1.0 - q)
     sigma = math.sqrt(worth * variance)
     centre = worth * q + 0.5 + (1.0 - 2.0 * q) * (z * z - 1.0) / 6.0
@@ -224,8 +223,3 @@ def _tail(q: float, confidence: float) -> float:
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence is {confidence!r}; it lies inside (0, 1)")
     return (1.0 - confidence) / 2.0
-
-
-@lru_cache(maxsize=64)
-def _normal_quantile(probability: float) -> float:
-    return NormalDist().inv_cdf(probability)
