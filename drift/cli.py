@@ -214,7 +214,7 @@ def _report(options: argparse.Namespace) -> int:
     _check_writable(options.output)
     from drift.judgement import judge  # noqa: PLC0415 - heavy, only here
     from drift.report.drift_document import Origin, document  # noqa: PLC0415
-    from drift.report.words import headline  # noqa: PLC0415
+    from drift.report.text import headline  # noqa: PLC0415
     from drift.tables.reading import digest  # noqa: PLC0415
     from pages import page_html  # noqa: PLC0415
 

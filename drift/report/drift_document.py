@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drift.report import drift_plots
-from drift.report.words import (
+from drift.report.text import (
     OUTCOMES,
     headline,
     kind_of_change,
