@@ -27,15 +27,14 @@ from exporter.output.push import OtlpRunner
 from exporter.output.series_lives import SeriesLives
 from exporter.runtime import lifetimes
 from exporter.runtime.health import CollectorRunner
-from exporter.runtime.model_mentions import MentionLog
+from exporter.runtime.model_mentions import MentionLog, StateLog
 from exporter.runtime.probing import ProbeRunner
-from exporter.runtime.transitions import StateLog
 from exporter.samples import Sample
 from exporter.status.status_board import StatusBoard
-from exporter.system import memory_budget
+from exporter.system import memory
 from exporter.taps.tap import Tap
 from exporter.taps.tap_grpc import GrpcTap
-from exporter.taps.tap_route import MessageTapped, Tapped
+from exporter.taps.tap_route import MessageRoute, Tapped, TapRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from exporter.samples import AnySample
     from exporter.settings import Settings
     from exporter.status.status_board import Judgement
-    from exporter.taps.tap_route import MessageRoute, TapRoute
 
 log = structlog.get_logger()
 
@@ -90,7 +88,7 @@ class Sidecar:
         self.status = StatusBoard(wall_clock)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._watching: asyncio.Task[None] | None = None
-        self.admission = Admission(memory_budget.budget(config.listen.memory_bytes))
+        self.admission = Admission(memory.budget(config.listen.memory_bytes))
         self.tap = Tap(
             self._tap_routes, self.admission.tap, hosts=lambda: self.config.listen.hosts
         )
@@ -333,14 +331,12 @@ class Sidecar:
         self.grpc_tap.follow(where.address, where.grpc_port)
 
     def _message_route(self) -> MessageRoute | None:
-        routes = (
-            running.collector.message_route()
-            for running in self._running.values()
-            if isinstance(running.collector, MessageTapped)
-        )
-        return next((route for route in routes if route is not None), None)
+        return next((r for r in self._offered() if isinstance(r, MessageRoute)), None)
 
     def _tap_routes(self) -> Iterator[TapRoute]:
+        return (r for r in self._offered() if isinstance(r, TapRoute))
+
+    def _offered(self) -> Iterator[TapRoute | MessageRoute]:
         for running in self._running.values():
             if isinstance(running.collector, Tapped):
                 yield from running.collector.routes()

@@ -24,7 +24,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.samples import Sample
-from exporter.system.memory_budget import MemoryBudget
+from exporter.system.memory import MemoryBudget
 from pages.units import percent
 
 if TYPE_CHECKING:

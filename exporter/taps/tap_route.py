@@ -114,20 +114,11 @@ class MessageRoute:
 
 
 @runtime_checkable
-class MessageTapped(Protocol):
-    """A collector that is sent messages over gRPC."""
-
-    def message_route(self) -> MessageRoute | None:
-        """Return the route of gRPC messages; None where it takes none."""
-        ...
-
-
-@runtime_checkable
 class Tapped(Protocol):
     """A collector that receives its data from the taps."""
 
-    def routes(self) -> Sequence[TapRoute]:
-        """The paths it answers."""
+    def routes(self) -> Sequence[TapRoute | MessageRoute]:
+        """The paths that it answers, and where it takes gRPC messages."""
         ...
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from exporter.network.named_host import NamedHost
+from exporter.network.addresses import NamedHost
 
 
 class Names:

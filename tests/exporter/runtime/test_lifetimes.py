@@ -19,7 +19,7 @@ from exporter.config.configuration import Config
 from exporter.features.traces.traces_collector import TracesSettings
 from exporter.runtime import lifetimes
 from exporter.runtime.health import CollectorRunner
-from exporter.system.memory_budget import MemoryBudget
+from exporter.system.memory import MemoryBudget
 
 
 class Recorder:

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from exporter.system.memory_budget import MemoryBudget, group_limit
+from exporter.system.memory import MemoryBudget, group_limit
 
 UNLIMITED_V1 = "9223372036854771712\n"
 POD = "kubepods/pod7/container"
