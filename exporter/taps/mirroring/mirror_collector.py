@@ -11,8 +11,8 @@ from exporter.access.collector_base import Access, CollectorSettings
 from exporter.settings import ModelMention, Settings, literal_mentions
 from exporter.taps.mirroring.cloudevents import EventSink
 from exporter.taps.mirroring.intake import Intake, Rates
-from exporter.taps.mirroring.mirrored_grpc import MessageSink
 from exporter.taps.mirroring.mirrored_http import InferSink
+from exporter.taps.mirroring.mirrored_messages import MessageSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ class MirrorCollector:
         # Not for secrets: whoever can guess it can choose what is sampled, no more.
         rng = random.Random()  # noqa: S311
         self._intake = Intake(access, rates, rng)
-        self._routes: list[TapRoute] = []
+        self._routes: list[TapRoute | MessageRoute] = []
         if settings.http:
             sink = InferSink(self._intake, max_body_bytes=settings.max_body_bytes)
             self._routes.append(sink.route())
@@ -99,19 +99,13 @@ class MirrorCollector:
                 max_body_bytes=settings.max_body_bytes,
             )
             self._routes.append(events.route())
-
-        self._message_route: MessageRoute | None = None
         if settings.grpc:
             messages = MessageSink(self._intake, max_body_bytes=settings.max_body_bytes)
-            self._message_route = messages.route()
+            self._routes.append(messages.route())
 
-    def routes(self) -> Sequence[TapRoute]:
+    def routes(self) -> Sequence[TapRoute | MessageRoute]:
         """Return the routes that the tap serves."""
         return self._routes
-
-    def message_route(self) -> MessageRoute | None:
-        """Return the route of gRPC messages."""
-        return self._message_route
 
     def collect(self) -> Sequence[AnySample]:
         """Return the counts of samples passed on so far."""

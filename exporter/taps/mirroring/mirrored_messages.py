@@ -1,4 +1,7 @@
-"""A serialised ModelInferRequest to arrays; its model without reading the rest."""
+"""ModelInfer as a proxy mirrors it, the same message that Triton gets, to arrays.
+
+The model is read from the first bytes, so that most messages are skipped unparsed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
+from exporter.taps.mirroring.intake import Origin
 from exporter.taps.mirroring.mirrored_body import (
     MAX_NAME_CHARACTERS,
     MAX_PARAMETERS,
@@ -16,16 +20,16 @@ from exporter.taps.mirroring.mirrored_body import (
     filled,
 )
 from exporter.taps.protobuf_wire import WireError, WireReader
-from exporter.triton.kserve import service_pb2
+from exporter.taps.tap_route import MessageRoute
+from exporter.triton.kserve import pb
 from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import MAX_RANK, array_dtype, shown_shape
 
 if TYPE_CHECKING:
+    from exporter.taps.mirroring.intake import Intake
     from exporter.taps.mirroring.mirrored_body import Parameters
+    from exporter.taps.tap_route import Outcome
     from exporter.triton.protocol_types import Array
-
-# Its messages are made at run time; no type checker knows them.
-pb: Final[Any] = service_pb2
 
 _MODEL_NAME: Final = 1
 _NAME_WITHIN_BYTES: Final = 4096
@@ -172,3 +176,37 @@ def _parameters(request: Any) -> Parameters:
         if len(kept) >= MAX_PARAMETERS:
             break
     return kept
+
+
+SOURCE: Final = "grpc"
+
+
+class MessageSink:
+    """Receives requests to every model with a subscriber."""
+
+    def __init__(self, intake: Intake, *, max_body_bytes: int) -> None:
+        self._intake = intake
+        self._max_body_bytes = max_body_bytes
+
+    def route(self) -> MessageRoute:
+        """Return the tap's route for it."""
+        return MessageRoute(SOURCE, self._max_body_bytes, self.admit, self.process)
+
+    def admit(self, message: bytes) -> tuple[Outcome | None, str]:
+        """Return why a message is not read; None and "" where it is to be read."""
+        try:
+            model = model_of(message)
+        except MirrorBodyError as error:
+            return "malformed", str(error)
+        return self._intake.admit(model, "request"), ""
+
+    def process(self, message: bytes) -> tuple[Outcome, str]:
+        """Read one message and hand it on."""
+        try:
+            found = read(message)
+        except MirrorUnsupportedError as error:
+            return "unsupported", str(error)
+        except MirrorBodyError as error:
+            return "malformed", str(error)
+        origin = Origin(SOURCE, "request", found.model, found.version)
+        return self._intake.publish(origin, found), ""

@@ -7,8 +7,8 @@ import random
 import pytest
 from clocks import Clock
 
-from exporter.taps.mirroring import mirror_sampling
-from exporter.taps.mirroring.mirror_sampling import Sampler
+from exporter.taps.mirroring import intake
+from exporter.taps.mirroring.intake import Sampler
 
 
 def sampler(seed=1):
@@ -25,7 +25,7 @@ def test_the_mean_rate_is_what_was_asked_for(rate):
         clock.now += seconds / steps
         found += taken.take("m", rate)
     # Of so many exponential prices: five standard deviations, and a full bucket.
-    allowed = 5 * 5_000**0.5 + max(rate, mirror_sampling.LEAST_CAPACITY)
+    allowed = 5 * 5_000**0.5 + max(rate, intake.LEAST_CAPACITY)
     assert abs(found - 5_000) < allowed
 
 
@@ -73,7 +73,7 @@ def test_another_rate_begins_anew():
 
 
 def test_buckets_are_bounded(monkeypatch):
-    monkeypatch.setattr(mirror_sampling, "MAX_BUCKETS", 10)
+    monkeypatch.setattr(intake, "MAX_BUCKETS", 10)
     _, taken = sampler()
     for number in range(1_000):
         assert taken.take(str(number), 1.0)
