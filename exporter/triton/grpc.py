@@ -10,18 +10,21 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import errors
+from exporter.network.addresses import NamedHost
 from exporter.network.grpc_core import grpc
-from exporter.network.named_host import NamedHost
-from exporter.triton.control_channel import ControlChannel
-from exporter.triton.grpc_errors import translated_errors
-from exporter.triton.grpc_replies import (
+from exporter.triton import USER_AGENT
+from exporter.triton.grpc_errors import ControlChannel, translated_errors
+from exporter.triton.kserve import (
     bounded,
     gpus_of,
+    infer_message,
     model_statistics,
+    outputs_of,
+    parsed,
+    pb,
+    service_pb2_grpc,
     tensor_spec,
 )
-from exporter.triton.infer_messages import infer_message, outputs_of, parsed
-from exporter.triton.kserve import service_pb2, service_pb2_grpc
 from exporter.triton.protocol_types import (
     IndexEntry,
     InferReply,
@@ -32,13 +35,9 @@ from exporter.triton.protocol_types import (
 )
 from exporter.triton.sequence_ids import common_type, types_of_config
 from exporter.triton.streamed_reply import StreamedReply
-from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-# Its messages are made at run time; no type checker knows them.
-pb: Final[Any] = service_pb2
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 # The maximum of the protocol would be gigabytes of records here.

@@ -14,6 +14,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError, SSLError
 from urllib3.exceptions import TimeoutError as UrllibTimeoutError
 
 from exporter import errors
+from exporter.triton import USER_AGENT
 from exporter.triton.http_path import model_path
 from exporter.triton.http_tensors import (
     BINARY_EXTENSION,
@@ -24,7 +25,6 @@ from exporter.triton.http_tensors import (
 )
 from exporter.triton.patience import MAX_BODY_BYTES, pool_of
 from exporter.triton.protocol_types import InferReply, InferRequest
-from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping

@@ -1,14 +1,17 @@
-"""The responses to one streamed request as they come: kept within bounds, and timed."""
+"""The responses to one streamed request as they come: timed, their tokens counted, and kept within bounds."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from exporter.errors import ProtocolError
 from exporter.triton.protocol_types import InferReply, OutputTensor, Tokens
-from exporter.triton.token_outputs import tokens_of
+from exporter.triton.tensors import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from exporter.triton.protocol_types import OutputTensor
 
 MAX_GAPS: Final = 10_000
 """Times between responses that are kept of one request."""
@@ -67,3 +70,35 @@ def _size(outputs: Iterable[OutputTensor]) -> int:
     return sum(
         _TENSOR_BYTES + len(o.name) + 8 * len(o.shape) + len(o.data) for o in outputs
     )
+
+
+INPUT: Final = "num_input_tokens"
+OUTPUT: Final = "num_output_tokens"
+_INTEGERS: Final = frozenset({"INT32", "INT64", "UINT32", "UINT64"})
+_MOST_BYTES: Final = 8192
+_MOST_TOKENS: Final = 1 << 40
+
+
+def tokens_of(outputs: Iterable[OutputTensor], before: Tokens | None = None) -> Tokens:
+    """Return the tokens of a response, a batch added up, and of those `before` it.
+
+    Each response of a stream has its own output, and the input of all.
+    """
+    found = {o.name: _sum(o) for o in outputs if o.name in (INPUT, OUTPUT)}
+    first, output = found.get(INPUT), found.get(OUTPUT)
+    if before is None:
+        return Tokens(first, output)
+    if output is not None:
+        output = None if before.output is None else before.output + output
+    return Tokens(before.input if first is None else first, output)
+
+
+def _sum(output: OutputTensor) -> int | None:
+    if output.datatype not in _INTEGERS or not 0 < len(output.data) <= _MOST_BYTES:
+        return None
+    try:
+        # As Python's integers, which do not overflow.
+        total = int(decode(output).astype(object).sum())
+    except ProtocolError:
+        return None
+    return total if 0 <= total <= _MOST_TOKENS else None

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from exporter import errors
 from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2
-from exporter.triton.token_outputs import tokens_of
+from exporter.triton.streamed_reply import tokens_of
 from loadtests.engine.answer_frames import message_outputs
 from loadtests.engine.senders import ACCEPTED, Turn
 from loadtests.result import Outcome

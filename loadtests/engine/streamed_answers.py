@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from exporter.openai.completions import read_chunk
 from exporter.triton.event_stream import EVENTS, EventStream, json_object
-from exporter.triton.token_outputs import OUTPUT
+from exporter.triton.streamed_reply import OUTPUT
 from loadtests.engine.http_messages import Answer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from exporter.errors import InvalidRequestError
 from exporter.triton.generate import generate_body
 from exporter.triton.http_tensors import HEADER_LENGTH, binary_request, json_request
-from exporter.triton.infer_messages import infer_message
+from exporter.triton.kserve import infer_message
 from exporter.triton.protocol_types import InferRequest
 from loadtests.errors import PlanError
 from loadtests.mix import Body

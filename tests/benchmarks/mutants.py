@@ -69,7 +69,7 @@ AREAS: Final = {
         ("tests/exporter/features/spc", "tests/exporter/numerics"),
     ),
     "drift": Area(
-        ("drift/*.py", "drift/alarms/*.py", "drift/statistics/*.py"), ("tests/drift",)
+        ("drift/*.py", "drift/alarms/*.py"), ("tests/drift",)
     ),
     "capacity": Area(
         ("loadtests/capacity/*.py", "loadtests/distributed/tally.py",

@@ -17,8 +17,8 @@ from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.mirror_hub import Mirrored, MirrorHub
 from exporter.taps.mirroring.cloudevents import DIRECTIONS, EventSink
 from exporter.taps.mirroring.intake import Intake, Rates
-from exporter.taps.mirroring.mirrored_grpc import MessageSink
 from exporter.taps.mirroring.mirrored_http import InferSink
+from exporter.taps.mirroring.mirrored_messages import MessageSink
 from exporter.taps.tap_route import TapHead, TapRequest
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.protocol_types import ModelSpec

@@ -12,7 +12,7 @@ from waiting import PATIENCE_SECONDS, patience, wait_until
 
 from exporter.access.inventory import Inventory
 from exporter.network.admission import Admission
-from exporter.system.memory_budget import MemoryBudget
+from exporter.system.memory import MemoryBudget
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.taps.tap import Tap
 from exporter.triton.protocol_types import ModelSpec

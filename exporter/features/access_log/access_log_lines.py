@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from exporter.taps.foreign_json import ForeignJsonError, parse
-from exporter.triton.user_agent import USER_AGENT
+from exporter.triton import USER_AGENT
 
 if TYPE_CHECKING:
     from exporter.access.client_outcomes import ClientOutcome

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from exporter import errors
 from exporter.access.probe_base import Verdict, outcome_of
 from exporter.own_requests import execution_evidence
-from exporter.own_requests.answer_checks import reply_fault
-from exporter.own_requests.joined_responses import joined_outputs
+from exporter.own_requests.answer_checks import joined_outputs, reply_fault
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference

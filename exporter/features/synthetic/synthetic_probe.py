@@ -29,8 +29,7 @@ from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
-from exporter.own_requests.sending import send, speaks_http
-from exporter.own_requests.signatures import changed_signature
+from exporter.own_requests.sending import changed_signature, send, speaks_http
 from exporter.settings import ModelMention, Settings
 from exporter.triton.http_path import is_literal
 

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from exporter.own_requests.wider_payload import wider
+from exporter.own_requests.payload import wider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

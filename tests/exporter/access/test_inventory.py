@@ -22,7 +22,7 @@ from exporter.features.discovery.server_collector import (
     LoadCounter,
     ServerSettings,
 )
-from exporter.own_requests.signatures import changed_signature
+from exporter.own_requests.sending import changed_signature
 from exporter.settings import ModelFilter
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.protocol_types import ModelSpec

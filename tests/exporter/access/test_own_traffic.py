@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import errors
-from exporter.access.own_tokens import OwnTokens
 from exporter.access.own_traffic import (
     BOOKING_SECONDS,
     REQUEST_ID_PREFIX,
     Booking,
     OwnCounts,
+    OwnTokens,
     OwnTraffic,
     Touched,
 )
@@ -26,7 +26,7 @@ from exporter.triton.protocol_types import (
     OutputTensor,
     Tokens,
 )
-from exporter.triton.token_outputs import tokens_of
+from exporter.triton.streamed_reply import tokens_of
 
 KEY, STEP = ("m", "1"), ("step", "2")
 

@@ -11,7 +11,7 @@ from waiting import patience
 
 from exporter import errors
 from exporter.openai.openai_client import MAX_EVENT_BYTES, OpenAiClient
-from exporter.own_requests.joined_responses import joined_outputs
+from exporter.own_requests.answer_checks import joined_outputs
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import InferRequest, Tokens
 

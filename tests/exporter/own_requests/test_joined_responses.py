@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ProtocolError
-from exporter.own_requests.answer_checks import reply_fault
-from exporter.own_requests.joined_responses import joined_outputs
+from exporter.own_requests.answer_checks import joined_outputs, reply_fault
 from exporter.triton import streamed_reply
 from exporter.triton.protocol_types import ModelSpec, OutputTensor, TensorSpec
 from exporter.triton.streamed_reply import MAX_GAPS, StreamedReply

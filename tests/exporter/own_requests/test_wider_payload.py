@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exporter.own_requests.payload import InputSettings, make_payload
-from exporter.own_requests.wider_payload import wider
+from exporter.own_requests.payload import InputSettings, make_payload, wider
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 

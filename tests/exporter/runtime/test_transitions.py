@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from exporter.access.inventory import Inventory
-from exporter.runtime.transitions import StateLog
+from exporter.runtime.model_mentions import StateLog
 
 UP = Inventory(up=True, ready=True)
 DOWN = Inventory()

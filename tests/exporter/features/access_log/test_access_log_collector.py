@@ -11,7 +11,7 @@ from exporter import catalogue
 from exporter.access.inventory import Inventory
 from exporter.errors import PartialResultError, SourceError
 from exporter.features.access_log.access_log_collector import AccessLogSettings
-from exporter.triton.user_agent import USER_AGENT
+from exporter.triton import USER_AGENT
 
 MODELS = Inventory(models=dict.fromkeys([("m", "1")]))
 

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.features.access_log.access_log_lines import GRPC_PATH, logged_request
 from exporter.taps.foreign_json import ForeignJsonError
-from exporter.triton.user_agent import USER_AGENT
+from exporter.triton import USER_AGENT
 
 MOST = 16 << 10
 

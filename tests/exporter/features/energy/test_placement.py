@@ -10,7 +10,7 @@ from tritonclient.grpc import model_config_pb2
 
 from exporter.features.energy.placement import PlacementReader
 from exporter.features.energy.power_readings import Device
-from exporter.triton.grpc_replies import gpus_of
+from exporter.triton.kserve import gpus_of
 from exporter.triton.protocol_types import ModelSpec
 
 RECORDED = Path(__file__).parents[3] / "data" / "triton-2.51.0-h100.prom"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from exporter import catalogue
 from exporter.access.collector_base import Access
-from exporter.access.own_tokens import OwnTokens
-from exporter.access.own_traffic import NOTHING, Booking, OwnCounts
+from exporter.access.own_traffic import NOTHING, Booking, OwnCounts, OwnTokens
 from exporter.access.work_board import TracedResponses
 from exporter.features.statistics.generated_work import BusyTime, GeneratedWork
 from exporter.features.statistics.production_counts import Production
