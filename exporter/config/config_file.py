@@ -162,7 +162,7 @@ class _Loader(yaml.SafeLoader):
         self.problems: list[str] = []
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)  # type: ignore[no-untyped-call]
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
         self._check_keys(node)
         return node
 

@@ -11,7 +11,6 @@ from surfaces import serving
 from exporter.access.inventory import Inventory
 from exporter.config.configuration import parse
 from exporter.runtime.model_mentions import MentionLog, misfits
-from exporter.status.status_findings import findings
 from exporter.triton.protocol_types import IndexEntry, ModelSpec, TensorSpec
 
 
@@ -144,18 +143,6 @@ def test_every_setting_that_names_models_is_compared_with_the_server():
 
 def test_a_configuration_without_names_fits_every_server():
     assert misfits(mentions_of(), RESNET) == []
-
-
-def test_a_wrong_input_explains_the_state_of_its_model():
-    found = findings(
-        [], RESNET, {("resnet", "1"): False}, (), overriding("resnet", "imgae")
-    )
-    [only] = found
-    assert (only.model, only.version) == ("resnet", "1")
-    assert only.text == (
-        "probes.synthetic.overrides.resnet.inputs.imgae names an input that it does not "
-        "have; it has image; did you mean 'image'?"
-    )
 
 
 async def test_the_page_explains_a_model_whose_override_is_wrong():
