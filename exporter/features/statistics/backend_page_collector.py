@@ -10,8 +10,7 @@ from exporter import errors
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.own_tokens import OwnTokens
 from exporter.access.own_traffic import NOTHING, OwnCounts
-from exporter.features.statistics.backend_metrics import BackendMetrics
-from exporter.features.statistics.server_page import page_of
+from exporter.features.statistics.server_page import BackendMetrics, page_of
 from exporter.features.statistics.token_counts import (
     TokenCounts,
     TokenEstimate,

@@ -11,10 +11,11 @@ from exporter.access.collector_base import Access
 from exporter.access.own_tokens import OwnTokens
 from exporter.access.own_traffic import NOTHING, Booking, OwnCounts
 from exporter.access.work_board import TracedResponses
-from exporter.features.statistics.generated_work import BusyTime, GeneratedWork
 from exporter.features.statistics.production_counts import Production
 from exporter.features.statistics.server_page import Page
 from exporter.features.statistics.token_counts import (
+    BusyTime,
+    GeneratedWork,
     TokenCounts,
     TokenEstimate,
     TokenRead,
