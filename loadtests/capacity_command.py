@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from exporter.errors import ConfigError
-from exporter.features.runs.capacity_report import notice_of
+from exporter.features.runs.run_board import notice_of
 from loadtests import scenario_options
 from loadtests.announce import AnnouncedRun, announcers_among, announcing, post_json
 from loadtests.capacity import campaign

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -68,16 +69,6 @@ class Repetition:
     loaded: Memory
 
 
-@dataclass(slots=True)
-class Latencies:
-    """A victim's latencies in seconds, by the server's activity."""
-
-    quiet: list[float] = field(default_factory=list)
-    loading: list[float] = field(default_factory=list)
-    failed_quiet: int = 0
-    failed_loading: int = 0
-
-
 class Server:
     """Access to a server: its control, inference, metrics and, if local, pid."""
 
@@ -130,34 +121,29 @@ class Server:
 
     def memory(self, model: str) -> Memory:
         """Return the memory in use now."""
-        gpu = host = None
-        if self._metrics is not None:
-            gpu, host = self._memory_by_triton()
-        of_model = None
-        for entry in self.grpc.statistics(timeout_seconds=self._timeout_seconds):
-            if entry.name == model and entry.memory_bytes:
-                of_model = (of_model or 0) + entry.memory_bytes
+        entries = self.grpc.statistics(timeout_seconds=self._timeout_seconds)
+        shown = self._shown()
+        # 0 is what Triton says when it could not read it.
         return Memory(
             None if self._pid is None else resident_bytes(self._pid),
-            gpu,
-            host,
-            of_model,
+            round(shown[_GPU_MEMORY]) or None,
+            round(shown[_HOST_MEMORY]) or None,
+            sum(e.memory_bytes for e in entries if e.name == model) or None,
         )
 
-    def _memory_by_triton(self) -> tuple[int | None, int | None]:
-        assert self._metrics is not None  # noqa: S101 - for the type checker
-        try:
-            page = self._metrics.get("/metrics", timeout_seconds=_ASK_SECONDS)
-        except errors.TritonError:
-            return None, None
-        found = {_GPU_MEMORY: 0.0, _HOST_MEMORY: 0.0}
-        # By line: models write to this page, too, and what they write may be unreadable.
-        for name, _, value in read_page(
-            page, lines_of(found), most_series=_MOST_SERIES
-        ).series:
-            found[name] += value
-        # 0 is what Triton says when it could not read it.
-        return round(found[_GPU_MEMORY]) or None, round(found[_HOST_MEMORY]) or None
+    def _shown(self) -> dict[str, float]:
+        """Bytes by series of Triton's metrics page; none where that cannot be read."""
+        shown = {_GPU_MEMORY: 0.0, _HOST_MEMORY: 0.0}
+        if self._metrics is not None:
+            with contextlib.suppress(errors.TritonError):
+                page = self._metrics.get("/metrics", timeout_seconds=_ASK_SECONDS)
+                # By line: models write to this page, too, and may make it unreadable.
+                lines = lines_of(shown)
+                for name, _, value in read_page(
+                    page, lines, most_series=_MOST_SERIES
+                ).series:
+                    shown[name] += value
+        return shown
 
     def _control(self, model: str, action: str) -> None:
         path = f"{control_path(model)}/{action}"
@@ -187,7 +173,8 @@ class Victim(Background):
     def __init__(self, server: Server, model: str) -> None:
         super().__init__(end_seconds=_ASK_SECONDS)
         self.model = model
-        self.latencies = Latencies()
+        self.answers: dict[str, list[float | None]] = {"quiet": [], "loading": []}
+        """Seconds of each request by the server's activity; None of one that failed."""
         self.loading = False
         self._server = server
         self._spec = server.spec(model)
@@ -197,18 +184,12 @@ class Victim(Background):
         while not self._over.wait(_VICTIM_PAUSE_SECONDS):
             number += 1
             before = self.loading
-            try:
+            seconds = None
+            with contextlib.suppress(errors.TritonError):
                 seconds = self._server.infer(self._spec, f"victim-{number}")
-            except errors.TritonError:
-                seconds = None
             # One that was begun in the one and ended in the other belongs to loading.
-            during = before or self.loading
-            if seconds is None:
-                self.latencies.failed_loading += during
-                self.latencies.failed_quiet += not during
-            else:
-                kept = self.latencies.loading if during else self.latencies.quiet
-                kept.append(seconds)
+            during = "loading" if before or self.loading else "quiet"
+            self.answers[during].append(seconds)
 
 
 def measure(

@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace) -> int:
             progress_of("coldstart"),
         )
     report = Report(
-        options.model, info.version, found, {v.model: v.latencies for v in victims}
+        options.model, info.version, found, {v.model: v.answers for v in victims}
     )
     sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from exporter.histograms.quantiles import interval_ranks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from exporter.commands.cold_start_measure import Latencies, Repetition
+    from exporter.commands.cold_start_measure import Repetition
 
 _TIMES: Final = ("load", "first_inference", "cold_inference", "warm_inference")
 _MEMORY: Final = ("server", "gpu", "host", "model")
@@ -32,7 +32,7 @@ class Estimate:
     value: float
     low: float | None
     high: float | None
-    count: int
+    n: int
 
 
 def quantile(values: Sequence[float], q: float) -> Estimate | None:
@@ -57,7 +57,8 @@ class Report:
     model: str
     server: str
     repetitions: Sequence[Repetition]
-    victims: Mapping[str, Latencies]
+    victims: Mapping[str, Mapping[str, Sequence[float | None]]]
+    """Seconds of each request by model and activity; None of one that failed."""
 
     def to_json(self) -> str:
         """The report for programs: seconds and bytes."""
@@ -68,7 +69,7 @@ class Report:
                 "seconds": {name: _shown(self._time(name)) for name in _TIMES},
                 "memory_bytes": {name: self._memory(name) for name in _MEMORY},
                 "victims": {
-                    name: _victim(latencies) for name, latencies in self.victims.items()
+                    name: _victim(given) for name, given in self.victims.items()
                 },
                 "each": [
                     {name: getattr(r, name) for name in _TIMES}
@@ -99,8 +100,8 @@ class Report:
                     f"memory, {name:<10} {change['unloaded'] / _MILLION:.1f} MiB before, "
                     f"{change['loaded'] / _MILLION:.1f} MiB after the load"
                 )
-        for name, latencies in self.victims.items():
-            lines += _victim_lines(name, latencies)
+        for name, given in self.victims.items():
+            lines += _victim_lines(name, given)
         return "\n".join(lines) + "\n"
 
     def _time(self, name: str) -> Estimate | None:
@@ -119,27 +120,23 @@ class Report:
         return {"unloaded": unloaded, "loaded": loaded}
 
 
-def _victim(latencies: Latencies) -> dict[str, Any]:
-    return {
-        when: {
+def _victim(given: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+    found = {}
+    for when, answers in given.items():
+        values = [seconds for seconds in answers if seconds is not None]
+        found[when] = {
             "requests": len(values),
-            "failed": failed,
+            "failed": len(answers) - len(values),
             "seconds": {str(q): _shown(quantile(values, q)) for q in _QUANTILES},
             "longest_seconds": max(values, default=None),
         }
-        for when, values, failed in (
-            ("quiet", latencies.quiet, latencies.failed_quiet),
-            ("loading", latencies.loading, latencies.failed_loading),
-        )
-    }
+    return found
 
 
-def _victim_lines(name: str, latencies: Latencies) -> list[str]:
+def _victim_lines(name: str, given: Mapping[str, Sequence[float | None]]) -> list[str]:
     lines = []
-    for when, values, failed in (
-        ("quiet", latencies.quiet, latencies.failed_quiet),
-        ("loading", latencies.loading, latencies.failed_loading),
-    ):
+    for when, answers in given.items():
+        values = [seconds for seconds in answers if seconds is not None]
         shown = [
             f"p{q * 100:g} {found.value * 1e3:.2f} ms"
             for q in _QUANTILES
@@ -147,20 +144,13 @@ def _victim_lines(name: str, latencies: Latencies) -> list[str]:
         ]
         lines.append(
             f"{name} while {when:<8} {', '.join(shown) or 'no answer'}, "
-            f"{len(values)} answers, {failed} failed"
+            f"{len(values)} answers, {len(answers) - len(values)} failed"
         )
     return lines
 
 
 def _shown(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "n": estimate.count,
-    }
+    return None if estimate is None else asdict(estimate)
 
 
 def _seconds(found: Estimate) -> str:

@@ -134,10 +134,7 @@ def _budget(text: str) -> float | Literal["none"]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from exporter.commands import (  # noqa: PLC0415 - heavy, only here
-        compare_report,
-        comparison_command,
-    )
+    from exporter.commands import comparison_command  # noqa: PLC0415 - heavy, only here
 
     settings = _settings(options)
     report = comparison_command.run(
@@ -147,7 +144,7 @@ def _run(options: argparse.Namespace) -> int:
         progress_of("compare"),
     )
     sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
-    return compare_report.EXIT_CODES[report.outcome] if options.gate else 0
+    return comparison_command.EXIT_CODES[report.outcome] if options.gate else 0
 
 
 def _shares(budget: float | Literal["none"] | None) -> dict[str, float | None]:

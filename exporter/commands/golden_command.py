@@ -20,10 +20,10 @@ from exporter.errors import ConfigError, GoldenDataError, InvalidRequestError
 from exporter.features.golden import golden_data as data
 from exporter.features.golden import golden_formats
 from exporter.features.golden.answer_quality import agree, shown, text
+from exporter.features.golden.golden_data import prepare
 from exporter.features.golden.golden_request import Asker
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
-from exporter.features.golden.golden_signature import prepare
 from exporter.system import whole_file
 
 if TYPE_CHECKING:
@@ -144,16 +144,7 @@ def _answers(
 ) -> Answers:
     prepared = prepare(golden, spec)
     scoring = Scoring(prepared, settings, spec)
-    rng = np.random.default_rng(0)
-    asker = Asker(
-        Access.detached(client),
-        spec,
-        protocol="grpc",
-        timeout_seconds=_TIMEOUT_SECONDS,
-        linger_seconds=0.0,
-        ignored_input=None,
-        rng=rng,
-    )
+    asker = Asker(Access.detached(client), spec, np.random.default_rng(0))
     parts: dict[str, list[Array]] = {}
     # Another order each time: no cache answers for the model.
     order = np.random.default_rng().permutation(golden.rows)
@@ -188,7 +179,7 @@ def _columns(answers: Answers, settings: GoldenData) -> Iterator[tuple[str, Arra
     if answers.golden.labels is not None:
         yield settings.label or "label", answers.golden.labels
     for name, array in answers.outputs.items():
-        yield f"{data.EXPECTED}{name}", array
+        yield f"{golden_formats.EXPECTED}{name}", array
     if "accuracy" in answers.scores:
         yield golden_formats.ACCURACY, np.array([answers.scores["accuracy"]])
 

@@ -20,8 +20,8 @@ from loadtests.errors import LoadError
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from exporter.features.energy.power_readings import Boundary, PowerSource
     from exporter.features.energy.sources import AnySource
+    from exporter.features.energy.sources.power_source import Boundary, PowerSource
 
 _INTERVAL_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 5.0

@@ -25,8 +25,8 @@ from exporter.features.comparison.confidence import (
     mean_ratio,
     unseen_stalls,
 )
-from exporter.features.comparison.production_windows import Windows
-from exporter.features.comparison.quantile_ratio import estimated, walk
+from exporter.features.comparison.paired_intervals import estimated, walk
+from exporter.features.comparison.production_comparison import Windows
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.process_quantiles import process_quantiles
 from exporter.histograms.windowed_histogram import WindowedHistogram

@@ -13,7 +13,7 @@ from drift.alarms.monitor import Monitor
 from drift.features import Schema, Tensor
 from drift.fitting import fit
 from drift.forecast import Outlook, forecast
-from exporter.features.golden.golden_copies import groups_of
+from exporter.features.golden.golden_data import groups_of
 from exporter.numerics.answer_distribution import row_hashes
 from exporter.numerics.confidence_calibration import calibrate
 from exporter.numerics.dependence import copies_inflation

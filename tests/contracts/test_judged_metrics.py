@@ -11,8 +11,8 @@ from surfaces import serving
 from exporter.catalogue import CATALOGUE
 from exporter.config.configuration import parse
 from exporter.errors import ConfigError
-from exporter.features.slo.slo_events import EventCounter
-from exporter.features.spc.signal_reading import Reader
+from exporter.features.slo.slo_collector import EventCounter
+from exporter.features.spc.spc_collector import Reader
 from exporter.histograms.histogram import Histogram
 from exporter.samples import BucketSample, HistogramSample, Sample
 

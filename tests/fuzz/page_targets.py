@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from exporter.features.statistics.backend_metrics import REFUSALS, BackendMetrics
-from exporter.features.statistics.server_page import page_of
+from exporter.features.statistics.server_page import REFUSALS, BackendMetrics, page_of
 from exporter.output.exposition import parse_text, render
 from exporter.samples import BucketSample, Sample
 

@@ -234,7 +234,10 @@ def test_an_answer_is_a_document_of_a_schema(access, tmp_path, fault) -> None:
     assert verdict.outcome == "ok"
     fault(at=1, word="-3}")
     (verdict,), _ = checked(access, file, **check)
-    assert (verdict.outcome, "at /age: found -3; want minimum 0" in verdict.detail) == (
+    assert (
+        verdict.outcome,
+        "at /age: -3 is less than the minimum of 0" in verdict.detail,
+    ) == (
         "bad_output",
         True,
     )

@@ -10,8 +10,8 @@ import pytest
 
 from exporter.errors import UnavailableError
 from exporter.features.energy.energy_meter import MICRO
-from exporter.features.energy.power_readings import Device, Reading
 from exporter.features.energy.sources.power_model import ModelSettings
+from exporter.features.energy.sources.power_source import Device, Reading
 from loadtests.efficiency import efficiency_report, metering
 from loadtests.efficiency.efficiency_curve import disturbed_levels, score
 from loadtests.efficiency.efficiency_report import (

@@ -1,4 +1,4 @@
-"""The command `tritonwatch audit`: inspect, conclude, write."""
+"""The command `tritonwatch audit`: inspect, conclude, write for people or programs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,134 @@ import os
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, Literal
 
-from exporter.commands.audit.audit_document import WIDTH, document
 from exporter.commands.audit.audit_report import Report, report_of
+from exporter.commands.audit.finding import shown, shown_key
 from exporter.commands.audit.gather import gather
 from exporter.config import configuration, connect
 from exporter.errors import ConfigError
 from exporter.system import whole_file
 from pages import page_html, page_text
+from pages.blocks import (
+    Document,
+    Facts,
+    Fold,
+    Paragraph,
+    Section,
+    Shares,
+    Verdict,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from exporter.commands.audit.audit_report import Report
+    from exporter.commands.audit.finding import Finding, Measure, Severity
+    from exporter.commands.audit.model_seen import TimeShare
+    from pages.blocks import Block, Tone
+
+WIDTH: Final = 100
+"""Columns of the text."""
+MOST_OF_A_KIND: Final = 3
+"""Findings of one id that are shown in full; the rest is counted, JSON has them all."""
+MOST_SHARES: Final = 50
+CAVEAT: Final = (
+    "Means hide tails. Requests of other probes, a running sidecar's among them, count "
+    "as production here. Network is the round trip of an empty call from this machine."
+)
+_TONES: Final[dict[Severity, Tone]] = {
+    "critical": "bad",
+    "warning": "note",
+    "unknown": "doubt",
+    "info": "info",
+    "ok": "good",
+}
+
+
+def document(report: Report) -> Document:
+    """Return the report: the worst findings first, then where the time goes."""
+    server = (report.server_name, report.server_version)
+    name = " ".join(shown(part) for part in server if part)
+    about = (
+        f"{name or 'no answer'} · {report.models:,} model{'s' * (report.models != 1)} · "
+        f"{report.started_at} · {report.seconds:.1f} s, of which "
+        f"{report.window_seconds:.1f} s of production · "
+        f"tritonwatch {report.tritonwatch_version}"
+    )
+    return Document(f"tritonwatch audit of {report.grpc}", _blocks(report), (about,))
+
+
+def _blocks(report: Report) -> Iterator[Block]:
+    counts = ", ".join(f"{n} {severity}" for severity, n in report.counts.items() if n)
+    said = f"verdict: {report.verdict} ({counts or 'no findings'})"
+    yield Verdict(_TONES[report.verdict], said)
+    for (severity, kind), group in groupby(
+        report.findings, key=lambda finding: (finding.severity, finding.id)
+    ):
+        findings = list(group)
+        for finding in findings[:MOST_OF_A_KIND]:
+            yield Fold(
+                finding.title,
+                _finding(finding),
+                tone=_TONES[severity],
+                badge=severity,
+                label=kind,
+                is_open=severity not in ("info", "ok"),
+            )
+        yield from _more(len(findings) - MOST_OF_A_KIND, f"of {kind}")
+    if report.time_shares:
+        yield Section("Where a request's time goes", _time(report.time_shares))
+
+
+def _more(count: int, of: str) -> Iterator[Block]:
+    if count > 0:
+        yield Paragraph(f"… and {count:,} more {of} (JSON has all)", soft=True)
+
+
+def _finding(finding: Finding) -> Iterator[Block]:
+    if finding.evidence:
+        yield Facts([(m.name, _measure(m)) for m in finding.evidence], in_line=True)
+    if finding.advice:
+        yield Paragraph(finding.advice)
+    if finding.reference:
+        yield Paragraph(f"see {finding.reference}", soft=True)
+
+
+def _measure(item: Measure) -> str:
+    value = item.value
+    if isinstance(value, int | float):
+        # Four digits, no exponents where they can be avoided.
+        is_whole = isinstance(value, int) or abs(value) >= 1e4  # noqa: PLR2004
+        value = f"{value:,.0f}" if is_whole else f"{value:.4g}"
+    unit = f" {item.unit}" if item.unit and item.value is not None else ""
+    source = f" ({item.source})" if item.source else ""
+    return f"{'unknown' if value is None else value}{unit}{source}"
+
+
+def _time(shares: Sequence[TimeShare]) -> Iterator[Block]:
+    for share in shares[:MOST_SHARES]:
+        phases = {
+            "network": share.network or 0.0,
+            "queue": share.queue,
+            "input": share.compute_input,
+            "inference": share.compute_infer,
+            "output": share.compute_output,
+            "other": share.other,
+        }
+        total = sum(phases.values())
+        since = "" if share.source == "window" else " since load"
+        yield Shares(
+            shown_key((share.model, share.version)),
+            f"{total * 1e3:.3f} ms",
+            {name: seconds / (total or 1.0) for name, seconds in phases.items()},
+            f"{share.requests:,} requests{since}",
+        )
+    yield from _more(len(shares) - MOST_SHARES, "models")
+    yield Paragraph(CAVEAT, soft=True)
+
 
 Format = Literal["text", "json", "html"]
 LEAST_SECONDS: Final = 1.0

@@ -20,8 +20,11 @@ from exporter.features.comparison.confidence import (
     unseen_stalls,
     variance_ratio,
 )
-from exporter.features.comparison.proportions import paired_difference, proportion
-from exporter.features.comparison.quantile_ratio import quantile_ratio
+from exporter.features.comparison.paired_intervals import (
+    paired_difference,
+    proportion,
+    quantile_ratio,
+)
 from exporter.numerics.dependence import sequence_inflation
 from exporter.triton.tensors import FLOATS, decode
 

@@ -40,14 +40,6 @@ class Production:
     busy_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """Our requests as a share of production's; None without production."""
-
-    requests_ratio: float | None
-    busy_ratio: float | None
-
-
 class Budget:
     """Allows pairs as they are earned. Thread-safe; times are monotonic seconds.
 
@@ -75,18 +67,16 @@ class Budget:
         self._busy = BusyTime()
 
     @property
-    def used(self) -> Used:
-        """Return our requests while there was production, as shares of production."""
+    def used(self) -> dict[str, float]:
+        """Return our requests while there was production as shares of it, by resource."""
         with self._lock:
             if self._first is None:
-                return Used(None, None)
+                return {}
             inferences = self._readings[-1][1].inferences - self._first.inferences
             ours, served = self._busy.known
             busy = served - self._first.busy_seconds
-            return Used(
-                self._requested / inferences if inferences > 0 else None,
-                ours / busy if busy > 0 else None,
-            )
+            shares = {"requests": (self._requested, inferences), "busy": (ours, busy)}
+            return {name: a / b for name, (a, b) in shares.items() if b > 0}
 
     def update(
         self, at: float, production: Production | None, booked_seconds: float = 0.0

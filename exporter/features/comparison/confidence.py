@@ -1,4 +1,4 @@
-"""Intervals that hold at all times at once, for means, variances and distances.
+"""Intervals that hold at all times at once, for means and variances; verdicts from them.
 
 A confidence sequence is an interval after every pair such that the truth is in all of
 them with probability 1 - alpha; it may be looked at after every pair and acted upon
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Values = NDArray[np.float64]
+    from exporter.features.comparison.comparison_settings import Metric
 
 WARM_UP_PAIRS: Final = 50
 """Pairs below which a mean or variance has no interval: their limit is not reached."""
@@ -236,3 +237,42 @@ class BoundedMean:
         low, high = max(0.0, centre - half), min(1.0, centre + half)
         # The weighted centre and the plain mean differ a little; report the mean.
         return Interval(min(max(mean, low), high), low, high, self.count)
+
+
+Verdict = Literal["better", "worse", "equivalent", "undecided"]
+VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
+MORE_IS_BETTER: Final[frozenset[Metric]] = frozenset(
+    {"agreement", "accuracy", "success"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The current state of one metric: the challenger's effect and its margin."""
+
+    metric: Metric
+    interval: Interval
+    margin: float
+
+    @property
+    def loss(self) -> tuple[float, float]:
+        """(low, high) of how much worse the challenger is."""
+        low, high = self.interval.low, self.interval.high
+        return (-high, -low) if self.metric in MORE_IS_BETTER else (low, high)
+
+    @property
+    def verdict(self) -> Verdict:
+        """`worse` and `better` are beyond the margin, `equivalent` is within it."""
+        low, high = self.loss
+        if low > self.margin:
+            return "worse"
+        if high < -self.margin:
+            return "better"
+        if -self.margin <= low and high <= self.margin:
+            return "equivalent"
+        return "undecided"
+
+    @property
+    def passes(self) -> bool:
+        """Return whether the challenger is surely not worse by more than the margin."""
+        return self.loss[1] <= self.margin

@@ -19,15 +19,13 @@ from exporter.features.comparison.comparison_inputs import (
     GoldenInputs,
     Inputs,
     MirroredInputs,
-    SyntheticInputs,
-)
-from exporter.features.comparison.comparison_settings import reference
-from exporter.features.comparison.paired_requests import (
     RequestThread,
     Side,
+    SyntheticInputs,
     difference,
     infer,
 )
+from exporter.features.comparison.comparison_settings import reference
 
 if TYPE_CHECKING:
     from exporter.access.collector_base import Access
@@ -99,10 +97,9 @@ class Shadow:
         return {str(o): count for o, count in self.pairs.outcomes.items()}
 
     @property
-    def budget_used(self) -> dict[str, float | None]:
+    def budget_used(self) -> dict[str, float]:
         """Return our requests as a share of production, by resource."""
-        used = self.budget.used
-        return {"requests": used.requests_ratio, "busy": used.busy_ratio}
+        return self.budget.used
 
     @property
     def inputs_name(self) -> str:

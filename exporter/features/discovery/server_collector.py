@@ -16,7 +16,7 @@ from exporter.access.readiness import ReadinessAsker
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.triton.protocol_types import IndexEntry, ModelSpec, ServerInfo
@@ -76,38 +76,35 @@ class ServerCollector:
         self._count_loads(index, now)
         self._apply_reload_signs(now)
         unreadable = self._read_specs(index, now)
+        ready_keys = [entry.key for entry in index if entry.ready]
         # Last, so that a readiness request that hangs delays nothing else of this run.
         readiness = self._readiness.ask(
-            [entry.key for entry in index if entry.ready],
+            ready_keys,
             seconds=min(timeout, self._settings.deadline_seconds / 4),
             may_hang=_may_hang(info),
         )
         models = wholly_read(
             {key: spec for key, (_, spec) in self._specs.items()},
-            [entry.key for entry in index if entry.ready],
+            ready_keys,
             self._access.own.calls,
         )
         unreadable += len(self._specs) - len(models)
-        ready = readiness.server is True
+        is_ready = readiness.server is True
         denying = frozenset(
             k for k, ready in readiness.models.items() if ready is False
         )
-        self._access.board.publish(Inventory(True, ready, info, index, models, denying))
+        found = Inventory(True, is_ready, info, index, models, denying)
+        self._access.board.publish(found)
         samples = (
-            Sample(catalogue.UP, 1),
-            Sample(catalogue.READY, ready),
-            Sample(catalogue.SERVER_INFO, 1, (info.name, info.version)),
-            Sample(catalogue.MODELS_UNREADABLE, unreadable),
-            Sample(catalogue.MODELS_DENYING, len(denying)),
-            *_model_readiness(index, denying),
+            *_server_samples(found, info, unreadable),
             *(
-                Sample(catalogue.MODEL_LOADS, count, key)
-                for key, count in self._loads.counts.items()
+                Sample(catalogue.MODEL_LOADS, n, k)
+                for k, n in self._loads.counts.items()
             ),
             *(
-                Sample(catalogue.READINESS_TIMEOUTS, count, key)
-                for key, count in readiness.timeouts.items()
-                if count
+                Sample(catalogue.READINESS_TIMEOUTS, number, key)
+                for key, number in readiness.timeouts.items()
+                if number
             ),
         )
         if readiness.error is not None:
@@ -176,11 +173,12 @@ class ServerCollector:
     def _read_specs(self, index: Sequence[IndexEntry], now: float) -> int:
         """Read new or outdated metadata, within half of the deadline; the rest next time."""
         ready = [entry.key for entry in index if entry.ready]
-        self._specs = {key: self._specs[key] for key in ready if key in self._specs}
-        due = [key for key in ready if self._age(key, now) is None]
+        self._specs = known = {k: self._specs[k] for k in ready if k in self._specs}
+        due = [key for key in ready if key not in known]
+        oldest = now - self._settings.refresh_seconds
         due += sorted(
-            (k for k in ready if (self._age(k, now) or 0) > self._refresh()),
-            key=lambda key: self._specs[key][0],
+            (key for key, (read_at, _) in known.items() if read_at < oldest),
+            key=lambda key: known[key][0],
         )
         unreadable = 0
         for name, version in due:
@@ -208,13 +206,6 @@ class ServerCollector:
             self._loads.add(key, "signature", now)
         self._specs[key] = (now, spec)
 
-    def _age(self, key: ModelKey, now: float) -> float | None:
-        known = self._specs.get(key)
-        return None if known is None else now - known[0]
-
-    def _refresh(self) -> float:
-        return self._settings.refresh_seconds
-
 
 def _may_hang(info: ServerInfo | None) -> bool:
     """Return whether a Python model's own `is_ready()` can delay the server's answers."""
@@ -225,19 +216,19 @@ def _may_hang(info: ServerInfo | None) -> bool:
 _IS_READY_SINCE: Final = (2, 67)
 
 
-def _model_readiness(
-    index: Sequence[IndexEntry], denying: frozenset[ModelKey]
-) -> list[Sample]:
-    return [
-        Sample(
-            catalogue.MODEL_READY,
-            entry.ready and entry.key not in denying,
-            entry.key,
-        )
-        for entry in index
+def _server_samples(
+    found: Inventory, info: ServerInfo, unreadable: int
+) -> Iterator[Sample]:
+    yield Sample(catalogue.UP, 1)
+    yield Sample(catalogue.READY, found.ready)
+    yield Sample(catalogue.SERVER_INFO, 1, (info.name, info.version))
+    yield Sample(catalogue.MODELS_UNREADABLE, unreadable)
+    yield Sample(catalogue.MODELS_DENYING, len(found.denying))
+    for entry in found.index:
         # A model never loaded is listed without a version or state: nothing is known.
-        if entry.state
-    ]
+        if entry.state:
+            is_ready = entry.ready and entry.key not in found.denying
+            yield Sample(catalogue.MODEL_READY, is_ready, entry.key)
 
 
 Evidence = Literal["ready", "statistics", "signature"]

@@ -11,7 +11,7 @@ import structlog
 from exporter import catalogue
 from exporter.access.inventory import latest_version
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
-from exporter.features.drift import drift_explanation, drift_samples
+from exporter.features.drift import drift_samples
 from exporter.features.drift.drift_subject import Subject
 from exporter.samples import Sample
 
@@ -81,7 +81,7 @@ class DriftCollector:
     def document(self) -> dict[str, Any]:
         """Return the watched models, their changes, and reasons why others are not watched."""
         subjects = list(self._subjects.values())
-        return {"drift": [drift_explanation.document(subject) for subject in subjects]}
+        return {"drift": [drift_samples.document(subject) for subject in subjects]}
 
     def _discover(self) -> None:
         inventory = self._access.board.current

@@ -1,10 +1,10 @@
-"""Samples of the drift watches."""
+"""What the drift watches found: samples, and the explanation of alarms in /api/v1/status."""
 
 from __future__ import annotations
 
 import math
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from exporter.samples import Sample
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from drift.alarms.explanation import Culprit
     from drift.reference import Profile
     from exporter.features.drift.drift_subject import Subject
     from exporter.features.drift.drift_watch import Watch, WindowResult
@@ -211,3 +212,120 @@ def _bin_label(profile: Profile, feature: int, cells: Sequence[int]) -> str:
     rest = OTHER in cells or UNSEEN in cells
     parts = known if len(known) < 3 else [f"{known[0]} … {known[-1]}"]  # noqa: PLR2004
     return " or ".join([*parts, *(["other"] if rest or not known else [])])
+
+
+_WORST: Final = 10
+
+
+def document(subject: Subject) -> dict[str, Any]:
+    """Return JSON-able values; unknown ones are None."""
+    found: dict[str, Any] = {
+        "model": subject.model,
+        "side": subject.settings.side,
+        "state": subject.state,
+        "problems": list(subject.problems),
+        "alarm": None,
+        "since_timestamp_seconds": None,
+        "changes": [],
+        "worst": [],
+        "caveats": [],
+        "blind_spots": [],
+        "retrain": _retrain(subject),
+    }
+    if subject.learner is not None:
+        found["reference_rows"] = subject.learner.rows
+    if (watch := subject.watch) is None:
+        return found
+    found["reference_rows"] = watch.profile.rows
+    found["reference"] = watch.profile.provenance.source
+    found["caveats"] = list(watch.profile.caveats)
+    found["blind_spots"] = list(watch.profile.blind_spots)
+    found["rows"] = watch.statistics.rows
+    found["violations"] = dict(watch.violations)
+    if (result := watch.result) is not None:
+        found |= _judged(watch, result)
+    return found
+
+
+def _judged(watch: Watch, result: WindowResult) -> dict[str, Any]:
+    verdict = result.verdict
+    return {
+        "alarm": verdict.alarm,
+        "since_timestamp_seconds": watch.statistics.alarm_since,
+        "changes": [_change(culprit) for culprit in verdict.culprits],
+        "worst": _worst(watch, result),
+        "window_rows": result.total.rows,
+        "window_timestamp_seconds": result.closed_at,
+        "evidence": _finite(verdict.log_evidence),
+        "threshold": verdict.log_threshold,
+        "promise_kept": verdict.kept,
+    }
+
+
+def _change(culprit: Culprit) -> dict[str, Any]:
+    return {
+        "feature": culprit.feature,
+        "kind": culprit.channel,
+        "shift_sigma": _finite(culprit.shift_sigma),
+        "scale_ratio": _finite(culprit.scale_ratio),
+        "rates": [
+            {"of": event, "before": before, "since": since}
+            for event, before, since in culprit.rates
+        ],
+        "bins": [
+            {"bin": change.label, "before": change.before, "since": change.since}
+            for change in culprit.bins
+        ],
+        "pairs": [
+            {
+                "columns": [pair.first, pair.second],
+                "before": pair.reference,
+                "since": pair.current,
+            }
+            for pair in culprit.pairs
+        ],
+    }
+
+
+def _worst(watch: Watch, result: WindowResult) -> list[dict[str, Any]]:
+    """The features with most evidence, with their distances."""
+    evidence = result.verdict.features
+    names = watch.profile.names
+    order = sorted(range(len(names)), key=lambda place: -float(evidence[place]))
+    return [
+        {
+            "feature": names[place],
+            "evidence": _finite(float(evidence[place])),
+            "scores": {
+                score.name: {
+                    "value": _finite(float(score.distance[place])),
+                    "null_mean": _finite(float(score.null.mean[place])),
+                    "null_upper": _finite(float(score.null.bound[place])),
+                }
+                for score in result.scores
+            },
+        }
+        for place in order[:_WORST]
+    ]
+
+
+def _retrain(subject: Subject) -> dict[str, Any]:
+    eta = subject.outlooks.eta
+    return {
+        "outlooks": {
+            signal: forecast.outlook.value
+            for signal, forecast in subject.outlooks.forecasts.items()
+        },
+        "seconds": None
+        if eta is None
+        else {
+            "lower": _finite(eta.lower),
+            "median": _finite(eta.median),
+            "upper": _finite(eta.upper),
+            "effective_periods": _finite(eta.effective_periods),
+        },
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.access.work_board import WorkSnapshot
     from exporter.features.energy.placement import Placement
-    from exporter.features.energy.power_readings import Device, Reading
+    from exporter.features.energy.sources.power_source import Device, Reading
 
 Method = Literal["busy_time", "busy_time_with_idle"]
 Reason = Literal["own_requests", "nothing_ran", "other_load", "no_statistics", "gap"]

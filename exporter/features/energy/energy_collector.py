@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.features.energy.energy_ledger import Ledger
     from exporter.features.energy.energy_settings import EnergySettings
-    from exporter.features.energy.power_readings import Boundary, PowerSource
+    from exporter.features.energy.sources.power_source import Boundary, PowerSource
     from exporter.samples import AnySample
 
 log = structlog.get_logger()

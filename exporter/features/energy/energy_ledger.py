@@ -12,7 +12,7 @@ from exporter.features.energy.attribution import MICRO
 from exporter.features.energy.energy_accounts import Books
 from exporter.features.energy.energy_derived import Derived
 from exporter.features.energy.placement import PlacementReader
-from exporter.features.energy.power_readings import Reading
+from exporter.features.energy.sources.power_source import Reading
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from exporter.features.energy.energy_accounts import DeviceAccount
     from exporter.features.energy.energy_settings import EnergySettings
     from exporter.features.energy.placement import Placement
-    from exporter.features.energy.power_readings import Fault, PowerSource
+    from exporter.features.energy.sources.power_source import Fault, PowerSource
     from exporter.samples import AnySample
 
 

@@ -21,7 +21,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from exporter.features.energy.power_readings import Fault, Reading, ReadingKind
+    from exporter.features.energy.sources.power_source import (
+        Fault,
+        Reading,
+        ReadingKind,
+    )
 
 MICRO: Final = 1_000_000
 _MOST_POINTS: Final = 16_384

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from exporter.access.inventory import ModelKey
-    from exporter.features.energy.power_readings import Device
+    from exporter.features.energy.sources.power_source import Device
     from exporter.triton.http import HttpClient
     from exporter.triton.protocol_types import ModelSpec
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, field_validator
 
 from exporter.features.golden import answer_quality
-from exporter.features.golden.answer_schema import check_schema, compiled, faults
 from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from jsonschema_rs import Draft202012Validator as Validator
+    from jsonschema_rs import ValidationError
 
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.numerics.normal import Bools, Floats, Ints
@@ -30,24 +33,12 @@ class Judged(NamedTuple):
     cosine: Floats | None = None
 
 
-class AnswerCheck(Protocol):
-    """Judges an output of some rows of a golden set."""
-
-    def judge(self, places: Ints, found: Array) -> Judged:
-        """Judge the answers to the rows at `places`, in that order.
-
-        Raises:
-            TritonError: a model that it needs did not answer.
-        """
-        ...
-
-    def reason(self, place: int, found: Array, judged: Judged, at: int) -> str:
-        """Return why the answer to row `place` fails, which is entry `at` of `judged`."""
-        ...
-
-
 class Equal:
-    """Equal to the expected answer: floats within tolerances."""
+    """Equal to the expected answer: floats within tolerances.
+
+    As every check it can `judge` answers to the rows at `places`, in that order, and give
+    the `reason` why the one to row `place`, entry `at` of what was judged, fails.
+    """
 
     def __init__(self, expected: Array, relative: float, absolute: float) -> None:
         self._expected = expected
@@ -65,6 +56,74 @@ class Equal:
         return f"expected {answer_quality.shown(self._expected[place])}"
 
 
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Any:
+    """Return the regular expression, as RE2 compiles it: it matches in linear time.
+
+    Raises:
+        ValueError: it is not valid, or needs more than RE2 has (lookaround, backreferences).
+    """
+    import re2  # noqa: PLC0415 - only with such checks
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode() if error.args else "invalid"
+        found = f"found {pattern!r:.80}: {reason} (the syntax is RE2's)"
+        raise ValueError(found) from None
+
+
+_MOST: Final = 120
+_STRICT: Final = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": "urn:tritonwatch:strict",
+    "$dynamicAnchor": "meta",
+    "$ref": "https://json-schema.org/draft/2020-12/schema",
+    # References could be fetched, or lead nowhere.
+    "properties": {"$ref": False, "$dynamicRef": False},
+    "unevaluatedProperties": False,
+}
+"""The schema of schemas without keywords that do not exist."""
+
+
+def _schema(definition: dict[str, Any]) -> Validator:
+    """Return the compiled schema: patterns match in linear time, and nothing is fetched.
+
+    Raises:
+        ValueError: it is not valid, or has a keyword or a format that does not exist.
+    """
+    import jsonschema_rs  # noqa: PLC0415 - only with such checks
+
+    found = list(jsonschema_rs.Draft202012Validator(_STRICT).iter_errors(definition))
+    if found:
+        # The innermost: what contains it is wrong for the same reason.
+        raise ValueError(
+            _told(max(found, key=lambda e: (len(e.instance_path), _why(e))))
+        )
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            definition,
+            pattern_options=jsonschema_rs.RegexOptions(),
+            validate_formats=True,
+            ignore_unknown_formats=False,
+        )
+    except jsonschema_rs.ValidationError as error:
+        raise ValueError(_told(error)) from None
+
+
+def _why(error: ValidationError) -> bool:
+    return error.kind.name != "unevaluatedProperties"
+
+
+def _told(error: ValidationError) -> str:
+    place = "".join(f"/{part}" for part in error.instance_path) or "/"
+    said = error.message
+    # The value comes first, the reason last.
+    return f"{place}: {said}" if len(said) < _MOST else f"{place}: … {said[-_MOST:]}"
+
+
 class RegexCheck(Settings):
     """A regular expression that the answer contains."""
 
@@ -79,19 +138,19 @@ class RegexCheck(Settings):
     @classmethod
     def _valid(cls, pattern: str | None) -> str | None:
         if pattern is not None:
-            compiled(pattern)
+            _compiled(pattern)
         return pattern
 
     def build(self, golden: GoldenSet, embed: Embed | None) -> AnswerCheck:
         """The check for one set."""
         del embed
         if self.pattern is not None:
-            return _Texts([compiled(self.pattern)], _no_match)
+            return _Texts([_compiled(self.pattern)], _no_match)
         column = expected_of(golden, self.output, "a pattern, or set `pattern`")
         patterns = []
         for row, value in enumerate(column.reshape(golden.rows, -1)[:, 0]):
             try:
-                patterns.append(compiled(answer_quality.text(value)))
+                patterns.append(_compiled(answer_quality.text(value)))
             except ValueError as error:
                 name = f"expected:{self.output}"
                 raise golden.problem(str(error), name=name, row=row) from None
@@ -105,20 +164,18 @@ class JsonSchemaCheck(Settings):
     output: str = Field(min_length=1)
     """The text output. Of several values, each must fit."""
     definition: dict[str, Any]
-    """JSON Schema (2020-12) of type, enum, const, pattern, properties, required,
-    additionalProperties, items, minimum, maximum, minLength, maxLength, minItems and
-    maxItems. Other keywords are refused."""
+    """JSON Schema (2020-12) without references. Unknown keywords are refused."""
 
     @field_validator("definition")
     @classmethod
     def _valid(cls, definition: dict[str, Any]) -> dict[str, Any]:
-        check_schema(definition)
+        _schema(definition)
         return definition
 
     def build(self, golden: GoldenSet, embed: Embed | None) -> AnswerCheck:
         """The check for one set."""
         del golden, embed
-        return _Texts([self.definition], _misfit)
+        return _Texts([_schema(self.definition)], _misfit)
 
 
 class EmbeddingCheck(Settings):
@@ -187,12 +244,13 @@ def _no_match(text: str, wanted: Any) -> str:
     return "" if wanted.search(text) else f"which does not match {wanted.pattern!r:.80}"
 
 
-def _misfit(text: str, definition: dict[str, Any]) -> str:
+def _misfit(text: str, schema: Validator) -> str:
     try:
         document = json.loads(text, parse_constant=_refused)
-        return next(faults(document, definition), "")
+        fault = next(schema.iter_errors(document), None)
     except (ValueError, RecursionError) as error:
         return f"which is not JSON: {error}"
+    return "" if fault is None else f"which does not fit the schema at {_told(fault)}"
 
 
 def _refused(name: str) -> object:
@@ -221,6 +279,9 @@ class _Near:
             f"{answer_quality.shown(self._expected[place])}; want at least "
             f"{self._check.min_cosine:g}"
         )
+
+
+AnswerCheck = Equal | _Texts | _Near
 
 
 def _joined(rows: Array) -> list[bytes]:

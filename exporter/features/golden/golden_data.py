@@ -1,4 +1,4 @@
-"""A golden set in memory: columns, labels and expected answers, each row a sample."""
+"""A golden set: columns, labels and expected answers of a file, and as a model takes them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.errors import GoldenDataError
+from exporter.errors import GoldenDataError, UnusableFileError
 from exporter.features.golden import golden_formats
+from exporter.features.golden.golden_formats import EXPECTED
+from exporter.numerics.answer_distribution import row_hashes
+from exporter.system import whole_file
+from exporter.triton.tensors import FLOATS, array_dtype, shown_shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from exporter.features.golden.golden_settings import GoldenData
-    from exporter.triton.protocol_types import Array
+    from exporter.numerics.normal import Floats, Ints
+    from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
 
 MAX_BYTES: Final = 256 << 20
 MAX_ROWS: Final = 200_000
-EXPECTED: Final = "expected:"
-"""Prefix of a column of expected answers; the output's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,13 @@ def read(settings: GoldenData) -> GoldenSet:
         GoldenDataError: the first thing that is wrong with it, with row and field.
     """
     path = settings.file
-    raw = _bytes(path)
-    found = golden_formats.read(raw, settings.chosen_format, str(path))
-    columns = _gathered(found.columns, settings, str(path))
+    try:
+        raw = whole_file.read(path, MAX_BYTES)
+    except (OSError, UnusableFileError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise GoldenDataError(str(path), f"cannot be read: {reason}") from None
+    found, accuracy = golden_formats.read(raw, settings.chosen_format, str(path))
+    columns = _gathered(found, settings, str(path))
     rows = _rows(columns, str(path))
     labels = _pop_column(columns, settings.label, str(path)) if settings.label else None
     expected: dict[str, Array] = {}
@@ -71,23 +77,10 @@ def read(settings: GoldenData) -> GoldenSet:
         columns,
         labels,
         expected,
-        found.accuracy,
+        accuracy,
     )
     _check_values(golden, allow_nan=settings.allow_nan)
     return golden
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror or error}"
-        raise GoldenDataError(str(path), reason) from None
-    if len(raw) > MAX_BYTES:
-        reason = f"is larger than the {MAX_BYTES} bytes that are read"
-        raise GoldenDataError(str(path), reason)
-    return raw
 
 
 def _gathered(
@@ -161,3 +154,184 @@ def _refuse_missing(golden: GoldenSet, name: str, column: Array) -> None:
             name=name,
             row=row,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A golden set for one model: inputs in the model's own datatypes, row by row."""
+
+    golden: GoldenSet
+    inputs: Mapping[str, Array]
+    datatypes: Mapping[str, str]
+    expected: Mapping[str, Array]
+    batched: bool
+    """True if the model has a batch dimension; else a request carries one row."""
+
+    def request(self, places: Ints) -> dict[str, Array]:
+        """The input arrays of these rows."""
+        if self.batched:
+            return {name: rows[places] for name, rows in self.inputs.items()}
+        return {name: rows[int(places[0])] for name, rows in self.inputs.items()}
+
+
+def prepare(
+    golden: GoldenSet, spec: ModelSpec, ignored_input: str | None = None
+) -> Prepared:
+    """The set as `spec` takes it.
+
+    Raises:
+        GoldenDataError: a column is missing, or is not of the input's type or shape:
+            the file is another model's, or the model's signature changed.
+    """
+    inputs: dict[str, Array] = {}
+    datatypes: dict[str, str] = {}
+    for tensor in spec.inputs:
+        column = golden.columns.get(tensor.name)
+        if column is None:
+            if tensor.optional or tensor.name == ignored_input:
+                continue
+            raise golden.problem(
+                f"input of {spec.name} version {spec.version} without a column; "
+                f"found {sorted(golden.columns)[:20]}",
+                name=tensor.name,
+            )
+        inputs[tensor.name] = _fitted(golden, spec, tensor, column)
+        datatypes[tensor.name] = tensor.datatype
+    outputs = {tensor.name: tensor for tensor in spec.outputs}
+    for name in golden.expected:
+        if name not in outputs:
+            raise golden.problem(
+                f"{spec.name} version {spec.version} has no such output; it has "
+                f"{sorted(outputs)[:20]}",
+                name=f"{EXPECTED}{name}",
+            )
+    return Prepared(
+        golden, inputs, datatypes, dict(golden.expected), spec.max_batch_size > 0
+    )
+
+
+def _fitted(
+    golden: GoldenSet, spec: ModelSpec, tensor: TensorSpec, column: Array
+) -> Array:
+    declared = tensor.shape[1:] if spec.max_batch_size > 0 else tensor.shape
+    shaped = column
+    if column.ndim == 1 and declared and all(size in (-1, 1) for size in declared):
+        shaped = column.reshape(len(column), *(1 for _ in declared))
+    row = shaped.shape[1:]
+    fits = len(row) == len(declared) and all(
+        want in (-1, size) for size, want in zip(row, declared, strict=True)
+    )
+    if not fits:
+        raise golden.problem(
+            f"its rows have the shape {shown_shape(row)}; {spec.name} version "
+            f"{spec.version} takes {shown_shape(declared)}",
+            name=tensor.name,
+        )
+    return _typed(golden, tensor, shaped)
+
+
+def _typed(golden: GoldenSet, tensor: TensorSpec, column: Array) -> Array:
+    if tensor.datatype == "BYTES":
+        return _text(column)
+    if column.dtype.kind not in "biuf":
+        raise golden.problem(
+            f"found {column.reshape(len(column), -1)[0, 0]!r:.60}; the model takes "
+            f"{tensor.datatype}",
+            name=tensor.name,
+            row=0,
+        )
+    dtype = array_dtype(tensor.datatype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        typed = column.astype(dtype)
+        # An integer must come out as it went in, a float finite.
+        if tensor.datatype in FLOATS:
+            bad = np.isinf(typed) & np.isfinite(column)
+        else:
+            bad = typed.astype(np.float64) != column.astype(np.float64)
+    rows = bad.reshape(len(column), -1).any(axis=1)
+    if rows.any():
+        row = int(np.argmax(rows))
+        raise golden.problem(
+            f"found {column[row]!r:.60}, which {tensor.datatype} does not have",
+            name=tensor.name,
+            row=row,
+        )
+    return typed
+
+
+def _text(column: Array) -> Array:
+    text = np.empty(column.shape, dtype=object)
+    flat = [
+        item if isinstance(item, bytes) else str(item).encode()
+        for item in column.ravel().tolist()
+    ]
+    text.ravel()[:] = flat
+    return text
+
+
+NEAR: Final = 0.15
+"""Samples no further apart, in standard deviations of every direction, are the same."""
+NEAR_OF_FEW: Final = 0.03
+"""The same where inputs have less than `FEW` columns that vary: many samples are close."""
+FEW: Final = 4
+MOST_COMPARED: Final = 20_000
+"""Number of samples above which only equal ones are found; also for texts."""
+_DIRECTIONS: Final = 8
+_CHUNK: Final = 1024
+_SEED: Final = 0
+
+
+def groups_of(inputs: Mapping[str, Array]) -> Ints:
+    """(rows,) the same number for samples that are (nearly) the same.
+
+    The first of a group in the order of one random direction leads it: all within `NEAR`
+    of it in eight random directions of the standardised inputs are its own. Inputs of
+    few numbers may be near without being copies: then it errs towards fewer groups.
+
+    Args:
+        inputs: arrays of one or more rows each, all of the same number.
+    """
+    columns = [array for _, array in sorted(inputs.items())]
+    rows = len(columns[0])
+    numeric = [a.reshape(rows, -1) for a in columns if a.dtype.kind in "biuf"]
+    if rows > MOST_COMPARED or len(numeric) < len(columns):
+        return _equal(columns)
+    varying = sum(int((a != a[:1]).any(axis=0).sum()) for a in numeric)
+    return _near(_projected(numeric), NEAR if varying >= FEW else NEAR_OF_FEW)
+
+
+def _equal(columns: list[Array]) -> Ints:
+    return np.unique(row_hashes(columns), return_inverse=True)[1]
+
+
+def _projected(columns: list[Array]) -> Floats:
+    """(rows, directions) of unit spread; columns that do not vary do not count."""
+    rows, rng = len(columns[0]), np.random.default_rng(_SEED)
+    found = np.zeros((rows, _DIRECTIONS))
+    for column in columns:
+        spread = np.nanstd(column.astype(np.float64), axis=0)
+        weights = rng.normal(size=(column.shape[1], _DIRECTIONS))
+        weights *= np.where(spread > 0, 1.0 / np.where(spread > 0, spread, 1.0), 0)[
+            :, None
+        ]
+        for begin in range(0, rows, _CHUNK):
+            part = np.nan_to_num(column[begin : begin + _CHUNK].astype(np.float64))
+            found[begin : begin + _CHUNK] += part @ weights
+    spread = found.std(axis=0)
+    return found / np.where(spread > 0, spread, 1.0)
+
+
+def _near(places: Floats, apart: float) -> Ints:
+    order = np.argsort(places[:, 0], kind="stable")
+    ordered = places[order]
+    ends = np.searchsorted(ordered[:, 0], ordered[:, 0] + apart, side="right")
+    leader = np.full(len(order), -1, np.int64)
+    for row, end in enumerate(ends.tolist()):
+        if leader[row] >= 0:
+            continue
+        near = (np.abs(ordered[row:end] - ordered[row]) <= apart).all(axis=1)
+        free = leader[row:end]
+        free[near & (free < 0)] = row
+    groups = np.empty_like(leader)
+    groups[order] = leader
+    return groups

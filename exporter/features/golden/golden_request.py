@@ -1,11 +1,14 @@
-"""One golden request: sent and timed as our own, with its answer as arrays."""
+"""Golden requests and those for embeddings: sent and timed as our own, answers as arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from exporter import errors
+from exporter.access.inventory import latest_version
 from exporter.access.probe_base import Verdict, outcome_of
 from exporter.own_requests import execution_evidence
 from exporter.own_requests.answer_checks import joined_outputs, reply_fault
@@ -14,16 +17,16 @@ from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
 from exporter.own_requests.sending import send
 from exporter.triton.protocol_types import ModelSpec
-from exporter.triton.tensors import decode
+from exporter.triton.tensors import FLOATS, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
+    from collections.abc import Mapping, Sequence
 
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Transport
-    from exporter.catalogue.probe_outcomes import Outcome
+    from exporter.features.golden.golden_checks import EmbeddingCheck
+    from exporter.features.golden.golden_settings import GoldenSettings
+    from exporter.numerics.normal import Floats
     from exporter.own_requests.execution_evidence import Watched
     from exporter.triton.protocol_types import Array, InferRequest
 
@@ -38,45 +41,29 @@ class Answer:
     error: errors.TritonError | None = None
     cached: bool = False
 
-    @property
-    def outcome(self) -> Outcome:
-        """Outcome of a probe's verdict."""
-        return "ok" if self.error is None else outcome_of(self.error)
-
     def verdict(self, fault: str = "") -> Verdict:
         """The verdict on this request; bad if `fault` is set."""
         if self.error is not None:
-            return Verdict(
-                self.outcome, self.seconds or None, self.request_id, str(self.error)
-            )
+            outcome, detail = outcome_of(self.error), str(self.error)
+            return Verdict(outcome, self.seconds or None, self.request_id, detail)
         if fault:
             return Verdict("bad_output", self.seconds, self.request_id, fault[:1000])
         return Verdict("ok", self.seconds, self.request_id)
 
 
+@dataclass(slots=True)
 class Asker:
     """Sends requests to one model version; counts their `requests` and `seconds`."""
 
-    def __init__(
-        self,
-        access: Access,
-        spec: ModelSpec,
-        *,
-        protocol: Transport,
-        timeout_seconds: float,
-        linger_seconds: float,
-        ignored_input: str | None,
-        rng: np.random.Generator,
-    ) -> None:
-        self.spec = spec
-        self.requests = 0
-        self.seconds = 0.0
-        self._access = access
-        self._protocol: Transport = protocol
-        self._timeout = timeout_seconds
-        self._linger = linger_seconds
-        self._ignored = ignored_input
-        self._rng = rng
+    access: Access
+    spec: ModelSpec
+    rng: np.random.Generator
+    protocol: Transport = "grpc"
+    timeout_seconds: float = 30.0
+    linger_seconds: float = 0.0
+    ignored_input: str | None = None
+    requests: int = 0
+    seconds: float = 0.0
 
     def ask(
         self,
@@ -84,14 +71,14 @@ class Asker:
         datatypes: Mapping[str, str],
     ) -> Answer:
         """Send one request; raises nothing of the server's making."""
-        if self._ignored is not None:
-            drawn = self._drawn(self._ignored, inputs)
+        if self.ignored_input is not None:
+            drawn = self._drawn(self.ignored_input, inputs)
             inputs = {**inputs, **drawn[0]}
             datatypes = {**datatypes, **drawn[1]}
-        request_id = self._access.own.new_request_id("golden")
+        request_id = self.access.own.new_request_id("golden")
         request = own_request(self.spec, request_id, inputs, datatypes=datatypes)
-        watched = execution_evidence.Watched.of(self.spec, self._access.board.current)
-        started = self._access.clock()
+        watched = execution_evidence.Watched.of(self.spec, self.access.board.current)
+        started = self.access.clock()
         try:
             hits = self._hits(watched)
             outputs = self._send(request)
@@ -99,23 +86,23 @@ class Asker:
             error = None
         except errors.TritonError as found:
             outputs, cached, error = {}, False, found
-        seconds = self._access.clock() - started
+        seconds = self.access.clock() - started
         self.requests += 1
         self.seconds += seconds
-        if error is None and seconds > self._timeout:
+        if error is None and seconds > self.timeout_seconds:
             error = errors.DeadlineError(
-                f"the answer took {seconds:.3f} s; allowed are {self._timeout:g} s"
+                f"the answer took {seconds:.3f} s; allowed are {self.timeout_seconds:g} s"
             )
         return Answer(request_id, seconds, outputs, error, cached)
 
     def _send(self, request: InferRequest) -> dict[str, Array]:
-        with own_inference(self._access, self.spec, request) as sent:
+        with own_inference(self.access, self.spec, request) as sent:
             reply = send(
-                self._access,
+                self.access,
                 self.spec,
-                self._protocol,
+                self.protocol,
                 request,
-                timeout_seconds=self._timeout + self._linger,
+                timeout_seconds=self.timeout_seconds + self.linger_seconds,
             )
             sent.reply = reply
         fault = reply_fault(self.spec, reply, frozenset())
@@ -133,9 +120,9 @@ class Asker:
         """
         if not watched.cached:
             return 0
-        return execution_evidence.read(self._access.grpc, watched, self._timeout).hits(
-            watched
-        )
+        return execution_evidence.read(
+            self.access.grpc, watched, self.timeout_seconds
+        ).hits(watched)
 
     def _drawn(
         self, name: str, inputs: Mapping[str, Array]
@@ -154,7 +141,7 @@ class Asker:
             shape=tuple(max(1, size) for size in shape),
             range=_FAR.get(tensor.datatype),
         )
-        payload = make_payload(alone, {name: settings}, self._rng)
+        payload = make_payload(alone, {name: settings}, self.rng)
         return payload.inputs, payload.datatypes
 
 
@@ -166,3 +153,79 @@ _FAR = {
         ("UINT8", 8), ("UINT16", 16), ("UINT32", 32), ("UINT64", 53),
     )
 }  # fmt: skip
+
+
+_MOST_ROWS: Final = 64
+
+
+class Embedder:
+    """Asks embedding models; counts its `requests` and their `seconds`."""
+
+    def __init__(
+        self, access: Access, settings: GoldenSettings, rng: np.random.Generator
+    ) -> None:
+        self.requests = 0
+        self.seconds = 0.0
+        self._access = access
+        self._settings = settings
+        self._rng = rng
+
+    def vectors(self, check: EmbeddingCheck, texts: Sequence[bytes]) -> Floats:
+        """Return the embeddings of the texts, one a row; equal ones are sent once.
+
+        Raises:
+            TritonError: the model is not ready, embeds no text or did not answer.
+        """
+        spec = self._spec(check.model)
+        found: dict[bytes, Floats] = {}
+        different = list(dict.fromkeys(texts))
+        size = min(spec.max_batch_size, _MOST_ROWS) or 1
+        for begin in range(0, len(different), size):
+            some = different[begin : begin + size]
+            found |= zip(some, self._asked(spec, some), strict=True)
+        try:
+            return np.stack([found[text] for text in texts])
+        except ValueError as error:
+            raise _fault(spec, f"its embeddings differ in size: {error}") from None
+
+    def _spec(self, model: str) -> ModelSpec:
+        inventory = self._access.board.current
+        version = latest_version(inventory, model)
+        spec = None if version is None else inventory.models.get((model, version))
+        if spec is None:
+            raise errors.InvalidRequestError(f"embedding model {model!r} is not ready")
+        is_text = [tensor.datatype for tensor in spec.inputs] == ["BYTES"]
+        floats = [tensor for tensor in spec.outputs if tensor.datatype in FLOATS]
+        if not is_text or len(floats) != 1:
+            raise _fault(spec, "want one input of BYTES and one float output")
+        return spec
+
+    def _asked(self, spec: ModelSpec, texts: Sequence[bytes]) -> Floats:
+        settings = self._settings
+        asker = Asker(
+            self._access,
+            spec,
+            self._rng,
+            settings.protocol,
+            settings.timeout_seconds,
+            settings.linger_seconds,
+        )
+        (tensor,) = spec.inputs
+        array: Array = np.empty(len(texts), np.object_)
+        array[:] = texts
+        shaped = array.reshape(-1, *(1 for _ in tensor.shape[1:]))
+        answer = asker.ask({tensor.name: shaped}, {tensor.name: "BYTES"})
+        self.requests += asker.requests
+        self.seconds += asker.seconds
+        if answer.error is not None:
+            raise _fault(spec, str(answer.error))
+        vectors = next(
+            (a for a in answer.outputs.values() if a.dtype.kind == "f"), np.empty(0)
+        )
+        if vectors.size == 0 or vectors.size % len(texts):
+            raise _fault(spec, f"found {vectors.size} values for {len(texts)} texts")
+        return vectors.reshape(len(texts), -1).astype(np.float64)
+
+
+def _fault(spec: ModelSpec, reason: str) -> errors.ProtocolError:
+    return errors.ProtocolError(f"embedding model {spec.name!r}: {reason}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from exporter.features.golden import answer_quality
 from exporter.features.golden.golden_checks import Equal
-from exporter.features.golden.golden_copies import groups_of
+from exporter.features.golden.golden_data import groups_of
 from exporter.numerics import dependence
 from exporter.numerics.answer_distribution import Shape, shape_of
 from exporter.numerics.confidence_calibration import Calibration, calibrate
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from exporter.features.golden.golden_checks import AnswerCheck, Embed, Judged
+    from exporter.features.golden.golden_data import Prepared
     from exporter.features.golden.golden_settings import GoldenData
-    from exporter.features.golden.golden_signature import Prepared
     from exporter.numerics.normal import Bools, Floats, Ints
     from exporter.triton.protocol_types import Array, ModelSpec
 
@@ -50,47 +50,33 @@ class Judgement:
     fault: str = ""
 
 
-@dataclass(slots=True)
 class Scoring:
-    """The latest answer to each sample of a set, judged. Not thread-safe."""
+    """The latest answer to each sample of a set, judged. Not thread-safe.
 
-    prepared: Prepared
-    settings: GoldenData
-    spec: ModelSpec
-    embed: Embed | None = None
-    """Embeds texts; needed for checks by embeddings."""
-    task: Task = field(init=False)
-    output: str = field(init=False)
-    answered: Bools = field(init=False)
-    matched: Bools = field(init=False)
-    groups: Ints = field(init=False)
-    """(n,) the same number for samples that are (nearly) the same."""
-    _truth: NDArray[Any] | None = field(init=False, default=None)
-    _right: Bools = field(init=False)
-    _checks: dict[str, AnswerCheck] = field(init=False)
-    _tensors: dict[str, Bools] = field(init=False, default_factory=dict)
-    _cosine: Floats = field(init=False)
-    _rank: Ints = field(init=False)
-    _predicted: Ints = field(init=False)
-    _confidence: Floats = field(init=False)
-    _entropy: Floats = field(init=False)
-    _norm: Floats = field(init=False)
-    _error: Floats = field(init=False)
-    _scores: Floats | None = field(init=False, default=None)
+    `embed` embeds texts; it is needed for checks by embeddings.
+    """
 
-    def __post_init__(self) -> None:
-        rows = self.prepared.golden.rows
+    def __init__(
+        self,
+        prepared: Prepared,
+        settings: GoldenData,
+        spec: ModelSpec,
+        embed: Embed | None = None,
+    ) -> None:
+        self.prepared, self.settings, self.spec = prepared, settings, spec
+        rows = prepared.golden.rows
         self.output = self._scored_output()
-        self.task = self._task()
+        self.task: Task = self._task()
         self._truth = self._labels()
-        self.groups = groups_of(self.prepared.inputs)
-        self.answered = np.zeros(rows, np.bool_)
-        self.matched, self._right = self.answered.copy(), self.answered.copy()
+        self.groups = groups_of(prepared.inputs)
+        """(n,) the same number for samples that are (nearly) the same."""
+        self.answered, self.matched, self._right = np.zeros((3, rows), np.bool_)
         self._rank = np.zeros(rows, np.int64)
         self._predicted = np.full(rows, -1, np.int64)
-        for name in ("_cosine", "_confidence", "_entropy", "_norm", "_error"):
-            setattr(self, name, np.full(rows, np.nan))
-        self._checks = self._checks_of_outputs()
+        self._cosine, self._confidence, self._entropy = np.full((3, rows), np.nan)
+        self._norm, self._error = np.full((2, rows), np.nan)
+        self._scores: Floats | None = None
+        self._checks = self._checks_of_outputs(embed)
         self._tensors = {name: np.zeros(rows, np.bool_) for name in self._checks}
 
     def _scored_output(self) -> str:
@@ -113,7 +99,7 @@ class Scoring:
             )
         return names[0]
 
-    def _checks_of_outputs(self) -> dict[str, AnswerCheck]:
+    def _checks_of_outputs(self, embed: Embed | None) -> dict[str, AnswerCheck]:
         golden, settings = self.prepared.golden, self.settings
         checks: dict[str, AnswerCheck] = {
             name: Equal(rows, settings.tolerance_relative, settings.tolerance_absolute)
@@ -127,7 +113,7 @@ class Scoring:
                     f"of text to check; it has {sorted(texts)[:_SHOWN]}",
                     name=check.output,
                 )
-            checks[check.output] = check.build(golden, self.embed)
+            checks[check.output] = check.build(golden, embed)
         return checks
 
     @property

@@ -15,10 +15,9 @@ from exporter.features.golden.golden_budget import (
     Budget,
     loss_chart,
 )
-from exporter.features.golden.golden_embedding import Embedder
-from exporter.features.golden.golden_request import Asker
+from exporter.features.golden.golden_data import prepare
+from exporter.features.golden.golden_request import Asker, Embedder
 from exporter.features.golden.golden_scoring import OUTCOMES, Scoring
-from exporter.features.golden.golden_signature import prepare
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -65,11 +64,11 @@ class ModelState:
         self._asker = Asker(
             access,
             spec,
-            protocol=target.protocol,
-            timeout_seconds=settings.timeout_seconds,
-            linger_seconds=settings.linger_seconds,
-            ignored_input=settings.ignored_input,
-            rng=rng,
+            rng,
+            target.protocol,
+            settings.timeout_seconds,
+            settings.linger_seconds,
+            settings.ignored_input,
         )
         self._budget = Budget(settings)
         self._prepared = prepare(golden, spec, settings.ignored_input)

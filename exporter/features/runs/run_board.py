@@ -1,22 +1,25 @@
-"""Reports of load and chaos runs: the active ones, and the capacities they found.
+"""Reports of load and chaos runs: active runs, and capacities, also from a search's JSON.
 
 An active run reports again every few seconds; one that stops reporting is dropped.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from exporter.settings import Settings
+from exporter.system import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 MAX_RUNS: Final = 50
 MAX_CAPACITIES: Final = 500
@@ -76,20 +79,6 @@ class CapacityNotice(Settings):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCapacity:
-    """The capacity of a valid search."""
-
-    model: str
-    slo: str
-    requests_per_second: float
-    low: float
-    high: float
-    found_at: float
-    """Unix time."""
-    effective_requests: float | None
-
-
 _T = TypeVar("_T")
 
 
@@ -113,7 +102,7 @@ class RunBoard:
         self._lock = threading.Lock()
         self._runs: dict[str, _Held[RunNotice]] = {}
         self._searches: dict[tuple[str, str], _Held[CapacityNotice]] = {}
-        self._capacities: dict[tuple[str, str], _Held[FoundCapacity]] = {}
+        self._capacities: dict[tuple[str, str], _Held[CapacityNotice]] = {}
 
     def note_run(self, notice: RunNotice, sender: str = "") -> None:
         """Keep it; above the limit, drop the oldest of the sender that has most."""
@@ -147,26 +136,12 @@ class RunBoard:
             expires = now + notice.ttl_seconds
             self._searches.pop(key, None)
             self._searches[key] = _Held(notice, expires, sender)
-            found = self._found(notice)
-            if found is not None:
+            if notice.verdict == "valid":
+                found_at = notice.found_at or self._wall_clock()
+                found = notice.model_copy(update={"found_at": found_at})
                 self._capacities[key] = _Held(found, expires, sender)
             elif notice.verdict == "no_rate_holds":
                 self._capacities.pop(key, None)
-
-    def _found(self, notice: CapacityNotice) -> FoundCapacity | None:
-        rate, low, high = notice.requests_per_second, notice.low, notice.high
-        if notice.verdict != "valid" or rate is None or low is None or high is None:
-            return None
-        found_at = notice.found_at or self._wall_clock()
-        return FoundCapacity(
-            notice.model,
-            notice.slo,
-            rate,
-            low,
-            high,
-            found_at,
-            notice.effective_requests,
-        )
 
     def runs(self) -> list[RunNotice]:
         """The active runs."""
@@ -180,8 +155,8 @@ class RunBoard:
             self._expire(self._clock())
             return [held.value for held in self._searches.values()]
 
-    def capacities(self) -> list[FoundCapacity]:
-        """The latest valid capacity for each model and objective."""
+    def capacities(self) -> list[CapacityNotice]:
+        """The latest valid capacity for each model and objective, with its time."""
         with self._lock:
             self._expire(self._clock())
             return [held.value for held in self._capacities.values()]
@@ -205,3 +180,78 @@ def _oldest_of_largest_sender(held: dict[_K, _Held[Any]]) -> _K:
 
 def _unexpired(held: dict[_K, _Held[_T]], now: float) -> dict[_K, _Held[_T]]:
     return {key: entry for key, entry in held.items() if entry.expires > now}
+
+
+FORMAT: Final = "tritonwatch-load-capacity"
+_MAX_BYTES: Final = 16 << 20
+_MAX_REASON: Final = 200
+_FINDINGS: Final = ("no_rate_holds", "every_rate_holds")
+
+
+def notice_of(report: Mapping[str, Any]) -> CapacityNotice:
+    """The result of a search: a capacity, or the reason why there is none.
+
+    Raises:
+        KeyError, TypeError, ValueError: the report is incomplete.
+    """
+    common = {"model": report["model"], "slo": report["slo"]}
+    conclusion = str(report.get("conclusion", ""))
+    if not report["valid"]:
+        reason = "; ".join(report.get("reasons", ())) or conclusion
+        return _without_capacity(common, "invalid", reason)
+    if report.get("ending") in _FINDINGS:
+        return _without_capacity(common, report["ending"], conclusion)
+    if report["capacity"] is None:
+        return _without_capacity(common, "invalid", conclusion)
+    ends = report["capacity"]["requests_per_second"]
+    if ends["low"] is None or ends["high"] is None:
+        return _without_capacity(common, "invalid", conclusion)
+    found_at = None
+    if "started_at" in report:
+        found_at = float(report["started_at"]) + float(report["spent_seconds"])
+    return CapacityNotice(
+        **common,
+        requests_per_second=ends["estimate"],
+        low=ends["low"],
+        high=ends["high"],
+        effective_requests=report["capacity"].get("effective_requests"),
+        found_at=found_at,
+    )
+
+
+def valid_capacity(file: str) -> CapacityNotice:
+    """The capacity in the report `file`.
+
+    Raises:
+        ValueError: the file cannot be read, is not a capacity report, or has no valid capacity.
+    """
+    try:
+        report = json.loads(whole_file.read(Path(file), _MAX_BYTES))
+    except OSError as error:
+        raise ValueError(f"cannot read {file!r}: {error.strerror}") from None
+    except (RecursionError, ValueError):
+        raise ValueError(f"{file!r} is not valid JSON") from None
+    if not isinstance(report, dict) or report.get("format") != FORMAT:
+        raise ValueError(
+            f"{file!r} is not a capacity report; want a file written by `tritonwatch "
+            "load capacity --json FILE`"
+        )
+    try:
+        notice = notice_of(report)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{file!r} is an incomplete capacity report: {error!r}"
+        ) from None
+    if notice.verdict != "valid":
+        raise ValueError(
+            f"{file!r} has no valid capacity ({notice.reason}); repeat the search"
+        )
+    return notice
+
+
+def _without_capacity(
+    common: dict[str, Any], verdict: Any, reason: str
+) -> CapacityNotice:
+    if len(reason) > _MAX_REASON:
+        reason = reason[: _MAX_REASON - 1] + "…"
+    return CapacityNotice(**common, verdict=verdict, reason=reason)

@@ -10,8 +10,12 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from exporter import catalogue
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.features.runs.capacity_report import valid_capacity
-from exporter.features.runs.run_board import CapacityNotice, RunBoard, RunNotice
+from exporter.features.runs.run_board import (
+    CapacityNotice,
+    RunBoard,
+    RunNotice,
+    valid_capacity,
+)
 from exporter.samples import Sample
 from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
 
@@ -93,17 +97,17 @@ class RunsCollector:
         rates = self._rates() if found else {}
         for capacity in found:
             key = (capacity.model, capacity.slo)
-            for bound, value in (
-                ("estimate", capacity.requests_per_second),
-                ("low", capacity.low),
-                ("high", capacity.high),
+            for spec, value, labels in (
+                (catalogue.CAPACITY, capacity.requests_per_second, (*key, "estimate")),
+                (catalogue.CAPACITY, capacity.low, (*key, "low")),
+                (catalogue.CAPACITY, capacity.high, (*key, "high")),
+                (catalogue.CAPACITY_EFFECTIVE, capacity.effective_requests, key),
+                (catalogue.CAPACITY_FOUND, capacity.found_at, key),
             ):
-                yield Sample(catalogue.CAPACITY, value, (*key, bound))
-            if (worth := capacity.effective_requests) is not None:
-                yield Sample(catalogue.CAPACITY_EFFECTIVE, worth, key)
-            yield Sample(catalogue.CAPACITY_FOUND, capacity.found_at, key)
+                if value is not None:
+                    yield Sample(spec, value, labels)
             rate = rates.get(capacity.model)
-            if rate is not None:
+            if rate is not None and capacity.requests_per_second is not None:
                 left = 1.0 - rate / capacity.requests_per_second
                 yield Sample(catalogue.CAPACITY_HEADROOM, left, key)
 

@@ -1,22 +1,276 @@
-"""Evaluates exposed samples against the configured objectives."""
+"""Counts events of the configured objectives in exposed samples, and keeps their budgets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from pydantic import Field
 
 from exporter import catalogue
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.features.slo.error_budget import WINDOWS, Budget
-from exporter.features.slo.objectives import Objective, SignalObjective
-from exporter.features.slo.slo_events import EventCounter
-from exporter.samples import Sample
+from exporter.catalogue import probe_outcomes
+from exporter.features.slo.objectives import (
+    AvailabilityObjective,
+    GoodputObjective,
+    LatencyObjective,
+    Objective,
+    SignalObjective,
+)
+from exporter.samples import HistogramSample, Sample, labels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from exporter.samples import AnySample
+
+CountedObjective = LatencyObjective | AvailabilityObjective | GoodputObjective
+Series = tuple[str, ...]
+"""Label values of one source series."""
+_JUDGED: Final = {
+    "requests": (catalogue.REQUESTS, frozenset({"success"})),
+    "access_log": (catalogue.CLIENT_REQUESTS, frozenset({"success"})),
+    "probes": (catalogue.PROBE_TOTAL, probe_outcomes.GOOD),
+}
+"""The metric of an availability objective by source, and its good outcomes."""
+_TIMED: Final = {
+    ("latency", "requests"): catalogue.REQUEST_DURATION,
+    ("latency", "probes"): catalogue.PROBE_DURATION,
+    ("first_response", "requests"): catalogue.FIRST_RESPONSE,
+    ("first_response", "probes"): catalogue.PROBE_FIRST_RESPONSE,
+    ("response_gap", "requests"): catalogue.RESPONSE_GAP,
+    ("response_gap", "probes"): catalogue.PROBE_RESPONSE_GAP,
+}
+"""The metric of a latency objective, by kind and source."""
+_UNJUDGED: Final = probe_outcomes.UNJUDGED | {"abandoned"}
+"""Outcomes that are neither good nor bad: no answer, or one that shows nothing."""
+
+
+class EventCounter:
+    """Good and bad events of one objective since the start, counter resets survived."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.good = 0.0
+        self.bad = 0.0
+        # Of each series its good and bad events; of a signal its value, and when it was read.
+        self._before: dict[Series, tuple[float, float]] = {}
+        # True if the previous observation was complete, so that its series are known.
+        self._source_read = False
+
+    def add(self, samples: Iterable[AnySample], now: float) -> None:
+        """Count the events of the samples exposed now; `now` is monotonic seconds."""
+        samples = list(samples)
+        if isinstance(self.objective, SignalObjective):
+            self._add_signal(self.objective, samples, now)
+        else:
+            self._add_totals(self.objective, samples)
+
+    def _add_totals(
+        self,
+        objective: CountedObjective,
+        samples: Sequence[AnySample],
+    ) -> None:
+        source = (
+            _latencies(objective, samples)
+            if isinstance(objective, LatencyObjective)
+            else _outcomes(objective, samples)
+        )
+        for series, (good, bad) in source.items():
+            before = self._before.get(series)
+            if before is None:
+                # A series that a complete observation did not have began at zero since.
+                # Any other may hold events from before this objective.
+                before = (0.0, 0.0) if self._source_read else (good, bad)
+            elif good + bad < sum(before):
+                before = (0.0, 0.0)
+            self.good += max(0.0, good - before[0])
+            self.bad += max(0.0, bad - before[1])
+        self._before.update(source)
+        self._source_read = not _source_failed(objective, samples)
+
+    def _add_signal(
+        self, objective: SignalObjective, samples: Iterable[AnySample], now: float
+    ) -> None:
+        values = dict(_values(objective, samples))
+        for series, (value, is_counter) in values.items():
+            judged: float | None = value
+            if is_counter:
+                judged = self._rate(series, value, now)
+            if judged is None:
+                continue
+            low, high = objective.at_least, objective.at_most
+            bad = (low is not None and judged < low) or (
+                high is not None and judged > high
+            )
+            self.bad += bad
+            self.good += not bad
+        self._before = {series: (value, now) for series, (value, _) in values.items()}
+
+    def _rate(self, series: Series, value: float, now: float) -> float | None:
+        before, read_at = self._before.get(series, (value, now))
+        if now <= read_at or value < before:
+            return None
+        return (value - before) / (now - read_at)
+
+
+def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) -> bool:
+    """Return whether the collector that counts the events could not read its source."""
+    if objective.source == "probes":
+        return False
+    collector = "traces"
+    if isinstance(objective, AvailabilityObjective):
+        counted = objective.source == "requests"
+        collector = "statistics" if counted else "access_log"
+    return any(
+        isinstance(sample, Sample)
+        and sample.spec is catalogue.COLLECTOR_SUCCESS
+        and sample.labels == (collector,)
+        and not sample.value
+        for sample in samples
+    )
+
+
+def _latencies(
+    objective: LatencyObjective, samples: Iterable[AnySample]
+) -> dict[Series, tuple[float, float]]:
+    spec = _TIMED[objective.kind, objective.source]
+    found: dict[Series, tuple[float, float]] = {}
+    for sample in samples:
+        if not isinstance(sample, HistogramSample) or sample.spec is not spec:
+            continue
+        if objective.matches(sample.labels[0]):
+            (good,) = sample.histogram.cumulative((objective.threshold_seconds,))
+            found[sample.labels] = (good, sample.histogram.count - good)
+    return found
+
+
+def _outcomes(
+    objective: AvailabilityObjective | GoodputObjective, samples: Iterable[AnySample]
+) -> dict[Series, tuple[float, float]]:
+    wanted: dict[str, str] = {}
+    if isinstance(objective, GoodputObjective):
+        spec, success = catalogue.REQUEST_GOODPUT, frozenset({"met"})
+        wanted["limits"] = objective.limits
+    else:
+        spec, success = _JUDGED[objective.source]
+    found: dict[Series, tuple[float, float]] = {}
+    for sample in samples:
+        if not isinstance(sample, Sample) or sample.spec is not spec:
+            continue
+        if not objective.matches(sample.labels[0]):
+            continue
+        labels = labels_of(sample)
+        outcome = labels.pop("outcome")
+        if labels.get("source", objective.source) != objective.source:
+            continue
+        if not wanted.items() <= labels.items():
+            continue
+        if outcome in _UNJUDGED:
+            continue
+        series = tuple(labels.values())
+        good, bad = found.get(series, (0.0, 0.0))
+        if outcome in success:
+            good += sample.value
+        else:
+            bad += sample.value
+        found[series] = (good, bad)
+    return found
+
+
+def _values(
+    objective: SignalObjective, samples: Iterable[AnySample]
+) -> Iterator[tuple[Series, tuple[float, bool]]]:
+    for sample in samples:
+        if not isinstance(sample, Sample) or sample.spec.name != objective.metric:
+            continue
+        labels = labels_of(sample)
+        if not objective.labels.items() <= labels.items():
+            continue
+        if "model" in labels and not objective.matches(labels["model"]):
+            continue
+        yield sample.labels, (sample.value, sample.spec.kind == "counter")
+
+
+FINE_SECONDS: Final = 30.0
+COARSE_SECONDS: Final = 3600.0
+_FINE_SPAN_SECONDS: Final = 3 * 86400.0
+WINDOWS: Final = {
+    "5m": 300.0,
+    "30m": 1800.0,
+    "1h": 3600.0,
+    "2h": 7200.0,
+    "6h": 21600.0,
+    "1d": 86400.0,
+    "3d": 259200.0,
+}
+"""The windows of the workbook's alerts, in seconds."""
+
+
+class _Ring:
+    """Cumulative (good, bad) at the start of each slot, the latest slots kept."""
+
+    def __init__(self, slot_seconds: float, span_seconds: float) -> None:
+        self._slot_seconds = slot_seconds
+        # A span that begins and ends within a slot lies in one more than it is long.
+        self._size = int(span_seconds / slot_seconds) + 2
+        self._totals = np.zeros((self._size, 2))
+        self._slot = -1
+
+    def note(self, now: float, good: float, bad: float) -> None:
+        slot = int(now / self._slot_seconds)
+        # Slots without a reading begin with the totals of the reading before them.
+        for missed in range(max(self._slot + 1, slot - self._size + 1), slot + 1):
+            self._totals[missed % self._size] = (good, bad)
+        self._slot = slot
+
+    def at(self, when: float) -> tuple[float, float]:
+        """Return the totals at the start of the slot of `when`, a span ago at most."""
+        good, bad = self._totals[int(when // self._slot_seconds) % self._size]
+        return float(good), float(bad)
+
+
+class Budget:
+    """Burn rates over every window, and the budget left, of one objective.
+
+    Burn rate as the SRE workbook has it (chapter 5): the share of bad events divided by
+    the share allowed. 1 uses the budget up exactly at the end of its window.
+    """
+
+    def __init__(self, objective_ratio: float, window_seconds: float) -> None:
+        self._allowed = 1 - objective_ratio
+        self._window_seconds = window_seconds
+        self._fine = _Ring(FINE_SECONDS, _FINE_SPAN_SECONDS)
+        self._coarse = _Ring(COARSE_SECONDS, window_seconds)
+        self._good = 0.0
+        self._bad = 0.0
+
+    def note(self, now: float, good: float, bad: float) -> None:
+        """Record the totals since the start; `now` is monotonic seconds.
+
+        `burn_rate` and `remaining_ratio` take the same `now` afterwards, not a later one.
+        """
+        self._fine.note(now, self._good, self._bad)
+        self._coarse.note(now, self._good, self._bad)
+        self._good, self._bad = good, bad
+
+    def burn_rate(self, now: float, window_seconds: float) -> float | None:
+        """Share of bad events over the allowed share; None without events.
+
+        Before a whole window was observed, the rate is that of the observed time.
+        """
+        share = self._bad_share(self._fine.at(now - window_seconds))
+        return None if share is None else share / self._allowed
+
+    def remaining_ratio(self, now: float) -> float | None:
+        """Return the remaining share of the budget: 1 untouched, 0 used up, below 0 overdrawn."""
+        share = self._bad_share(self._coarse.at(now - self._window_seconds))
+        return None if share is None else 1 - share / self._allowed
+
+    def _bad_share(self, since: tuple[float, float]) -> float | None:
+        good, bad = self._good - since[0], self._bad - since[1]
+        return bad / (good + bad) if good + bad > 0 else None
+
 
 _DAY_SECONDS: Final = 86400.0
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from exporter.features.slo.error_budget import WINDOWS
+from exporter.features.slo.slo_collector import WINDOWS
 from exporter.histograms import histogram_promql
 
 if TYPE_CHECKING:

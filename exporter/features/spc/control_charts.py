@@ -1,8 +1,10 @@
 """The four charts, as steps over standardised samples; one number or whole arrays.
 
-A chart's memory is an array whose first axis are its values. Further axes may have any
-shape, so that the code that monitors one signal also simulates ten thousand runs. On
-either side, statistics are compared with one positive limit.
+A chart's memory is an array whose first axis are its values: `fresh` at the beginning, and
+one `step` for each standardised sample. Further axes may have any shape, so that the code
+that monitors one signal also simulates ten thousand runs. On either side, `statistics` are
+compared with one positive limit; `run_length` is the mean number of samples to an alarm,
+where they are N(shift, spread^2) from the start.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -30,35 +32,6 @@ _CAP: Final = 1.25
 _GUARDED_TOLERANCE: Final = 1e-3
 MOST_WIDENING: Final = 3.0
 """Maximum factor of the limits of a learnt baseline over those of a known one."""
-
-
-class Chart(Protocol):
-    """The interface of control charts."""
-
-    @property
-    def kind(self) -> ChartKind:
-        """Its name in the configuration and in labels."""
-        ...
-
-    def __hash__(self) -> int: ...
-
-    def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
-        """The memory it begins with."""
-        ...
-
-    def step(self, memory: Floats, z: Floats, limit: float) -> Floats:
-        """The memory after one more standardised sample."""
-        ...
-
-    def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
-        """Return the upward and the downward statistic, to compare with the limit."""
-        ...
-
-    def run_length(
-        self, limit: float, shift: float, sides: Sides, spread: float = 1.0
-    ) -> float:
-        """Mean samples to an alarm, where z is N(shift, spread^2) from the start."""
-        ...
 
 
 @functools.lru_cache(maxsize=512)
@@ -235,6 +208,9 @@ class PageHinkley:
         return arl.cusum(
             self.delta / spread, limit / spread, shift / spread, sides=sides
         )
+
+
+Chart = Shewhart | Ewma | Cusum | PageHinkley
 
 
 def _sums(memory: Floats, z: Floats, reference: float, limit: float) -> Floats:

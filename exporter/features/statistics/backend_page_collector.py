@@ -9,8 +9,7 @@ from pydantic import Field
 from exporter import errors
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.own_traffic import NOTHING, OwnCounts, OwnTokens
-from exporter.features.statistics.backend_metrics import BackendMetrics
-from exporter.features.statistics.server_page import page_of
+from exporter.features.statistics.server_page import BackendMetrics, page_of
 from exporter.features.statistics.token_counts import (
     TokenCounts,
     TokenEstimate,

@@ -1,4 +1,4 @@
-"""All values used from Triton's metrics page, from one read of it.
+"""All values used from Triton's metrics page: read once, compared with the statistics, exposed.
 
 Backends and models write to this page, too. Series of Triton's own that a model registered
 with other labels are recognised by these and refused. What a model adds to one of Triton's
@@ -12,6 +12,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from exporter import catalogue, errors
+from exporter.features.statistics.production_counts import cross_checked
+from exporter.samples import BucketSample, Sample
 from exporter.triton.metrics_page import lines_of, read_page
 from exporter.triton.upstream import (
     BACKEND,
@@ -19,14 +22,18 @@ from exporter.triton.upstream import (
     FAILURE_REASONS,
     FAILURES,
     FIRST_RESPONSE,
+    FIRST_RESPONSE_BOUNDS_MS,
     OWN_LABELS,
     PENDING,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from exporter.access.inventory import ModelKey
+    from exporter.samples import AnySample, MetricSpec
+    from exporter.triton.http import HttpClient
+    from exporter.triton.protocol_types import ModelStatistics
 
 MAX_SERIES: Final = 100_000
 MAX_BACKEND_SERIES: Final = 10_000
@@ -124,3 +131,150 @@ def _key_of(labels: Mapping[str, str]) -> ModelKey | None:
     if "model" in labels and "version" in labels:
         return labels["model"], labels["version"]
     return (labels["model_name"], "") if "model_name" in labels else None
+
+
+@dataclass(slots=True)
+class _Reference:
+    """Difference between metrics page and statistics when first compared.
+
+    The page was read between two reads of the statistics, so the difference is a range; it
+    is 0 where it can be.
+    """
+
+    apart_least: float
+    apart_most: float
+    count: int
+    """The statistics then; differences are relative to their increase since."""
+    latest: int
+    latest_page: float
+
+    @classmethod
+    def of(cls, low: int, page: float, high: int) -> _Reference:
+        least, most = page - high, page - low
+        if least <= 0 <= most:
+            least = most = 0.0
+        return cls(least, most, low, high, page)
+
+    def started_over(self, page: float, high: int) -> bool:
+        return high < self.latest or page < self.latest_page
+
+    def disagreement(self, low: int, page: float, high: int) -> float:
+        """Return how far the page is outside the range of the statistics, by their rise."""
+        self.latest, self.latest_page = high, page
+        outside = max(low + self.apart_least - page, page - high - self.apart_most, 0)
+        return outside / max(high - self.count, 1)
+
+
+class CrossCheck:
+    """Reads Triton's metrics page and compares it with the statistics.
+
+    They are two views of one count, and have disagreed in released versions: with latency
+    counters off, every request counter of the page stays at 0 (server#8125). Only their
+    increases are compared: a reload sets the statistics to 0 while the page continues
+    (Triton 2.51, executed).
+    """
+
+    def __init__(self, client: HttpClient, timeout_seconds: float) -> None:
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+        self._references: dict[tuple[ModelKey, str], _Reference] = {}
+
+    def read(self) -> Page | None:
+        """Read the page; None if it is not available."""
+        try:
+            body = self._client.get("/metrics", timeout_seconds=self._timeout_seconds)
+        except errors.TritonError:
+            # Metrics may be switched off; no page is no disagreement.
+            return None
+        return page_of(body)
+
+    def compare(
+        self,
+        before: Mapping[ModelKey, ModelStatistics],
+        page: Page,
+        after: Mapping[ModelKey, ModelStatistics],
+    ) -> Iterator[Sample]:
+        """Yield the disagreement of each counter, and the pending requests."""
+        # Increases missed by an unreadable page are judged with the next one.
+        references = self._references
+        if page.counters:
+            self._references = {}
+        for (key, counter), value in page.counters.items():
+            if key not in before or key not in after:
+                continue
+            low = cross_checked(before[key])[counter]
+            high = cross_checked(after[key])[counter]
+            if high < low:
+                continue  # reloaded between the two reads
+            reference = references.get((key, counter))
+            if reference is None or reference.started_over(value, high):
+                reference = _Reference.of(low, value, high)
+            self._references[key, counter] = reference
+            yield Sample(
+                catalogue.STATISTICS_DISAGREEMENT,
+                reference.disagreement(low, value, high),
+                (*key, counter),
+            )
+        for key in page.pending.keys() & after.keys():
+            yield Sample(catalogue.PENDING_REQUESTS, page.pending[key], key)
+
+
+_SPECS: Final[dict[str, tuple[MetricSpec, tuple[str, ...]]]] = {
+    "running": (catalogue.BACKEND_RUNNING, ()),
+    "waiting": (catalogue.BACKEND_WAITING, ()),
+    "kv_cache": (catalogue.BACKEND_KV_CACHE, ()),
+    "preemptions": (catalogue.BACKEND_PREEMPTIONS, ()),
+    "prefix_queries": (catalogue.BACKEND_PREFIX_QUERIES, ()),
+    "prefix_hits": (catalogue.BACKEND_PREFIX_HITS, ()),
+    "input": (catalogue.BACKEND_TOKENS, ("input",)),
+    "output": (catalogue.BACKEND_TOKENS, ("output",)),
+}
+REFUSALS: Final = (
+    "malformed", "too_long", "too_many", "value", "duplicate", "foreign_labels",
+)  # fmt: skip
+
+
+class BackendMetrics:
+    """Exposes each page when it is read, and counts refused lines of all pages."""
+
+    def __init__(self) -> None:
+        self._refused: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
+
+    def samples(self, page: Page, present: Collection[ModelKey]) -> Iterator[AnySample]:
+        """Yield everything of models that the statistics list; of others nothing."""
+        self._refused.update(page.refused)
+        for reason, number in self._refused.items():
+            yield Sample(catalogue.PAGE_REFUSED, number, (reason,))
+        for (key, reason), failures in page.failures.items():
+            if key in present:
+                yield Sample(catalogue.REQUEST_FAILURES, failures, (*key, reason))
+        for key in present:
+            for name, value in page.backend.get(key, {}).items():
+                if name in _SPECS:
+                    spec, labels = _SPECS[name]
+                    yield Sample(spec, value, (*key, *labels))
+            if key in page.first_response:
+                yield from _first_response(key, page.first_response[key])
+
+
+def _first_response(key: ModelKey, read: Mapping[str, float]) -> Iterator[BucketSample]:
+    counts = {bound: read[bound] for bound in read.keys() - {"sum", "count"}}
+    bounds = {_number(bound): number for bound, number in counts.items()}
+    found = [bounds.get(bound) for bound in FIRST_RESPONSE_BOUNDS_MS]
+    known = [number for number in (*found, read.get("count")) if number is not None]
+    is_whole = len(known) == len(found) + 1 and "sum" in read
+    if is_whole and known == sorted(known) and known[0] >= 0:
+        yield BucketSample(
+            catalogue.SERVER_FIRST_RESPONSE,
+            tuple(known[:-1]),
+            known[-1],
+            read["sum"] / 1e3,
+            key,
+        )
+
+
+def _number(bound: str) -> float:
+    try:
+        return float(bound)
+    except ValueError:
+        return -1.0

@@ -15,13 +15,11 @@ from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.own_traffic import NOTHING, OwnCounts
 from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.statistics import declared_calls
-from exporter.features.statistics.backend_metrics import BackendMetrics
-from exporter.features.statistics.crosscheck import CrossCheck
 from exporter.features.statistics.declared_calls import DeclaredCalls
-from exporter.features.statistics.generated_work import GeneratedWork
 from exporter.features.statistics.production_counts import Production
+from exporter.features.statistics.server_page import BackendMetrics, CrossCheck
 from exporter.features.statistics.several_servers import SeveralServers
-from exporter.features.statistics.token_counts import TokenEstimate
+from exporter.features.statistics.token_counts import GeneratedWork, TokenEstimate
 from exporter.features.statistics.unwatched_gap import UnwatchedGap
 from exporter.features.statistics.watched_model import WatchedModel
 from exporter.features.statistics.watchers import Watchers, WatcherSettings

@@ -19,10 +19,12 @@ from exporter.access.probe_base import (
     Verdict,
     outcome_of,
 )
-from exporter.features.synthetic import stream_pace
-from exporter.features.synthetic.backlog import Backlog
-from exporter.features.synthetic.stream_pace import Pace
-from exporter.features.synthetic.wider_inputs import WiderInputs
+from exporter.features.synthetic.synthetic_verdicts import (
+    Backlog,
+    Pace,
+    WiderInputs,
+    pace_verdict,
+)
 from exporter.own_requests import execution_evidence
 from exporter.own_requests.answer_checks import Check, reply_fault
 from exporter.own_requests.execution_evidence import Reading, Watched
@@ -351,7 +353,7 @@ class SyntheticProbe:
         fault = reply_fault(spec, reply, checks)
         if fault:
             return Verdict("bad_output", seconds, request_id, fault[:_SHOWN_CHARACTERS])
-        return stream_pace.judged(self._pace(override), reply, request_id)
+        return pace_verdict(self._pace(override), reply, request_id)
 
     def _pace(self, override: ModelOverride) -> Pace:
         first, gap = override.max_first_response_seconds, override.max_gap_seconds

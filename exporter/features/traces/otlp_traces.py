@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from exporter.errors import TraceBodyError
-from exporter.features.traces.trace_marks import KNOWN, LATEST_NS, Marks
 from exporter.features.traces.trace_spans import Span
-from exporter.features.traces.traced_request import Identity, shortened
+from exporter.features.traces.traced_request import (
+    KNOWN,
+    LATEST_NS,
+    Identity,
+    Marks,
+    shortened,
+)
 from exporter.taps import foreign_json
 from exporter.taps.protobuf_wire import WireError, WireReader
 

@@ -1,25 +1,113 @@
-"""POST /v1/traces: bodies of the tap to traces in the sink."""
+"""POST /v1/traces: bodies of the tap to traces in the sink, and on to a collector."""
 
 from __future__ import annotations
 
+import queue
 import threading
+from collections import Counter
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import structlog
+import urllib3
 
+from exporter import catalogue
 from exporter.errors import TraceBodyError
 from exporter.features.traces import otlp_traces
 from exporter.features.traces.trace_spans import SpanJoiner
+from exporter.samples import Sample
 from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
+from exporter.triton.patience import pool_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from exporter.features.traces.trace_forward import Forwarder
     from exporter.features.traces.trace_sink import TraceSink
     from exporter.features.traces.trace_spans import Joined
     from exporter.taps.tap_route import TapRequest
+
+MAX_QUEUED_BYTES: Final = 16 << 20
+TIMEOUT_SECONDS: Final = 5.0
+_FORWARDED: Final = "otlp_forward"
+_PASSED_HEADERS: Final = ("content-type", "content-encoding")
+_OK: Final = range(200, 300)
+
+
+class Forwarder:
+    """Passes bodies on to an OpenTelemetry collector: one thread that posts to one URL.
+
+    If the collector is slow or down, bodies that do not fit into the queue are dropped
+    and counted; nothing waits, and nothing is sent twice.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._url = url
+        self._max_queued_bytes = max_queued_bytes
+        self._timeout = urllib3.Timeout(total=timeout_seconds)
+        self._pool = pool_of(1, None)
+        self._queue: queue.SimpleQueue[TapRequest | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._queued_bytes = 0
+        self._outcomes: Counter[str] = Counter(forwarded=0, failed=0, dropped=0)
+        threading.Thread(target=self._work, name="otlp-forward", daemon=True).start()
+
+    def offer(self, request: TapRequest) -> None:
+        """Queue a body, as it was sent; never waits."""
+        size = len(request.raw)
+        with self._lock:
+            if self._queued_bytes + size > self._max_queued_bytes:
+                self._outcomes["dropped"] += 1
+                return
+            self._queued_bytes += size
+        self._queue.put(request)
+
+    def close(self) -> None:
+        """End after the body that is being sent; the others are dropped."""
+        with self._lock:
+            self._max_queued_bytes = 0
+        self._queue.put(None)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the number of bodies by outcome."""
+        with self._lock:
+            outcomes = dict(self._outcomes)
+        for outcome, number in outcomes.items():
+            yield Sample(catalogue.TAP_REQUESTS, number, (_FORWARDED, outcome))
+
+    def _work(self) -> None:
+        while (request := self._queue.get()) is not None:
+            outcome = "forwarded" if self._sent(request) else "failed"
+            with self._lock:
+                self._queued_bytes -= len(request.raw)
+                self._outcomes[outcome] += 1
+                if not self._max_queued_bytes:
+                    return
+
+    def _sent(self, request: TapRequest) -> bool:
+        headers = {
+            name: request.headers[name]
+            for name in _PASSED_HEADERS
+            if name in request.headers
+        }
+        try:
+            answer = self._pool.request(
+                "POST",
+                self._url,
+                body=request.raw,
+                headers=headers,
+                timeout=self._timeout,
+                redirect=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError):
+            return False
+        return answer.status in _OK
+
 
 log = structlog.get_logger()
 

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
-from exporter.features.traces.trace_marks import KNOWN, Marks
 from exporter.features.traces.traced_request import (
+    KNOWN,
     MAX_TEXT_BYTES,
     Identity,
+    Marks,
     RequestTrace,
     measured,
     shortened,

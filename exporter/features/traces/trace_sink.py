@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from pydantic import Field, model_validator
+
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX, is_of_run
 from exporter.access.work_board import TracedResponses
@@ -32,6 +34,7 @@ from exporter.features.traces.traced_latency import (
 from exporter.features.traces.traced_request import PHASES
 from exporter.histograms.histogram import Histogram
 from exporter.samples import HistogramSample, Sample
+from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -44,9 +47,58 @@ if TYPE_CHECKING:
     )
 
     from exporter.access.inventory import ModelKey
-    from exporter.features.traces.request_limits import RequestLimits
-    from exporter.features.traces.traced_request import RequestTrace
+    from exporter.features.traces.traced_request import RequestTrace, Responses
     from exporter.samples import AnySample
+
+
+# Goodput is the rate of requests that meet the objectives on the first token and on the
+# time per token both (Zhong et al., DistServe, OSDI 2024).
+class RequestLimits(Settings):
+    """Limits that a client's request has to meet all at once."""
+
+    models: str = Field(default="*", max_length=200)
+    """Shell-style pattern of the models whose requests count."""
+    first_response_seconds: float | None = Field(default=None, gt=0, le=3600)
+    """Longest time until the first response."""
+    mean_gap_seconds: float | None = Field(default=None, gt=0, le=3600)
+    """Longest mean time from one response to the next, which is the time per output
+    token if each response is one token. A request with a single response meets this
+    limit."""
+    total_seconds: float | None = Field(default=None, gt=0, le=86_400)
+    """Longest time until the last response."""
+
+    @model_validator(mode="after")
+    def _some(self) -> RequestLimits:
+        limits = (
+            self.first_response_seconds,
+            self.mean_gap_seconds,
+            self.total_seconds,
+        )
+        if limits == (None, None, None):
+            raise ValueError(
+                "found no limit; set at least one of first_response_seconds, "
+                "mean_gap_seconds and total_seconds"
+            )
+        return self
+
+    def matches(self, model: str) -> bool:
+        """Return whether requests to `model` are judged."""
+        return fnmatchcase(model, self.models)
+
+    def met(self, total_seconds: float, responses: Responses | None) -> bool:
+        """Return whether a request met all of them; one without a response does not."""
+        if responses is None:
+            return False
+        gaps = responses.gaps
+        return all(
+            limit is None or seconds <= limit
+            for limit, seconds in (
+                (self.first_response_seconds, responses.first_seconds),
+                (self.mean_gap_seconds, sum(gaps) / len(gaps) if gaps else 0.0),
+                (self.total_seconds, total_seconds),
+            )
+        )
+
 
 OUTCOMES: Final[tuple[str, ...]] = (
     "request",

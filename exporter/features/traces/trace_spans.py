@@ -26,8 +26,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.features.traces.fair_buffer import FairBuffer
-from exporter.features.traces.trace_marks import Marks
-from exporter.features.traces.traced_request import Identity, RequestTrace, measured
+from exporter.features.traces.traced_request import (
+    Identity,
+    Marks,
+    RequestTrace,
+    measured,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.features.traces.request_limits import RequestLimits
 from exporter.features.traces.trace_files import TraceFileFollower, TraceFilesSettings
-from exporter.features.traces.trace_forward import Forwarder
 from exporter.features.traces.trace_receiver import SOURCE as OTLP
-from exporter.features.traces.trace_receiver import TraceReceiver
-from exporter.features.traces.trace_sink import SinkSettings, TraceSink
+from exporter.features.traces.trace_receiver import Forwarder, TraceReceiver
+from exporter.features.traces.trace_sink import RequestLimits, SinkSettings, TraceSink
 from exporter.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import pytest
 from fake_triton import Body, FakeModel, FakeTriton
 
 from exporter.commands.cold_start_measure import (
-    Latencies,
     Memory,
     Repetition,
     Server,
@@ -77,7 +76,7 @@ def test_an_unreadable_line_of_the_metrics_page_hides_no_memory():
 
 
 def test_victims_are_told_apart_by_what_the_server_did():
-    victim = Latencies([0.001] * 50, [0.010] * 30, failed_loading=2)
+    victim = {"quiet": [0.001] * 50, "loading": [0.010, None] + [0.010] * 29 + [None]}
     found = report(2, victims={"other": victim})
     shown = json.loads(found.to_json())["victims"]["other"]
     assert shown["quiet"]["requests"] == 50
@@ -85,7 +84,7 @@ def test_victims_are_told_apart_by_what_the_server_did():
     assert shown["loading"]["longest_seconds"] == 0.010
     assert "other while loading  p50 10.00 ms" in found.to_text()
     assert "30 answers, 2 failed" in found.to_text()
-    silent = report(1, victims={"other": Latencies()})
+    silent = report(1, victims={"other": {"quiet": [], "loading": []}})
     assert "no answer" in silent.to_text()
 
 

@@ -11,10 +11,8 @@ import pytest
 from commands import python
 
 from exporter import cli
-from exporter.catalogue import CATALOGUE
 from exporter.commands import reference_pages
 from exporter.config.configuration import Config, parse
-from exporter.errors import ConfigError
 
 VALID = Path(__file__).parents[2] / "data" / "config" / "valid"
 SCHEMA = json.loads(reference_pages.schema())
@@ -45,10 +43,6 @@ TABLES = tables()
 # The configuration.
 
 
-def test_every_key_has_its_row_and_every_row_a_key():
-    assert set(TABLES) == set(KEYS)
-
-
 def test_every_key_says_what_it_means():
     # `kind` is its only value.
     silent = {place for place, cells in TABLES.items() if not cells[2]}
@@ -66,17 +60,6 @@ def test_links_lead_to_a_part():
     linked = set(re.findall(r"\]\(#([^)]*)\)", reference_pages.config_page()))
     assert linked
     assert linked <= anchors
-
-
-def test_defaults_are_those_of_the_schema():
-    for place, value in KEYS.items():
-        shown = TABLES[place][1]
-        if shown == "see there":
-            assert isinstance(value["default"], dict | list)
-        elif shown == "required":
-            assert "default" not in value
-        else:
-            assert json.loads(shown.strip("`")) == value.get("default")
 
 
 @pytest.mark.parametrize(
@@ -97,14 +80,6 @@ def test_defaults_are_those_of_the_schema():
 )
 def test_a_type_is_told_with_its_limits(part, key, told):
     assert TABLES[part, key][0] == told
-
-
-def test_the_limits_told_are_those_that_are_kept():
-    told = TABLES["ListenSettings", "port"][0]
-    most = int(told.rpartition("≤ ")[2])
-    assert parse(f"listen: {{port: {most}}}".encode(), "FILE", {}).listen.port == most
-    with pytest.raises(ConfigError):
-        parse(f"listen: {{port: {most + 1}}}".encode(), "FILE", {})
 
 
 def test_no_secret_has_a_default_or_is_told_as_plain():
@@ -146,39 +121,6 @@ def test_the_pages_are_the_same_in_every_process():
 # The metrics.
 
 
-def test_every_metric_has_its_row():
-    rows = [
-        line
-        for line in reference_pages.metrics_page().splitlines()
-        if line[:3] == "| `"
-    ]
-    assert len(rows) == len(CATALOGUE)
-    for spec, row in zip(CATALOGUE, rows, strict=True):
-        cells = [cell.strip() for cell in row.split("|")[1:-1]]
-        labels = [label.strip("`") for label in cells[2].split(", ") if label]
-        assert cells[0].strip("`") == spec.name
-        assert (cells[1], tuple(labels), cells[3]) == (
-            spec.kind,
-            spec.labels,
-            spec.help,
-        )
-
-
-def test_the_table_for_a_terminal_holds_every_metric_with_its_labels():
-    table = reference_pages.metrics_table()
-    for spec in CATALOGUE:
-        assert f"{spec.name}{{{','.join(spec.labels)}}}  {spec.kind}\n" in table + "\n"
-
-
-def test_the_metrics_as_json_are_the_catalogue():
-    found = json.loads(json.dumps(reference_pages.metrics()))
-    assert [entry["name"] for entry in found] == [spec.name for spec in CATALOGUE]
-    for entry, spec in zip(found, CATALOGUE, strict=True):
-        assert tuple(entry["labels"]) == spec.labels
-        assert tuple(entry["buckets"]) == spec.buckets
-        assert (entry["kind"], entry["help"]) == (spec.kind, spec.help)
-
-
 # The commands that print them.
 
 
@@ -198,18 +140,3 @@ def test_the_metrics_as_json_are_the_catalogue():
 def test_the_command_prints_the_page(capsys, arguments, printed):
     assert cli.main(arguments) == 0
     assert capsys.readouterr().out == f"{printed()}\n"
-
-
-def test_only_one_form_of_the_metrics_at_a_time(capsys):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["metrics", "--json", "--markdown"])
-    assert caught.value.code == 2
-    assert "not allowed with" in capsys.readouterr().err
-
-
-def test_a_valid_file_says_nothing_the_schema_does_not_know():
-    known = {key for _, key in KEYS}
-    text = (VALID / "everything.yaml").read_text("utf-8")
-    written = set(re.findall(r"^(\w+):", text, re.MULTILINE))
-    assert written
-    assert written <= known

@@ -9,8 +9,7 @@ import pytest
 from exporter import catalogue
 from exporter.access.inventory import Inventory
 from exporter.samples import Sample
-from exporter.status.recorded_history import RecordedHistory
-from exporter.status.status_board import StatusBoard
+from exporter.status.status_board import RecordedHistory, StatusBoard
 from exporter.triton.protocol_types import IndexEntry
 
 KEY = ("m", "1")

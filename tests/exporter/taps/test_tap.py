@@ -24,8 +24,7 @@ from bombs import gzip_bomb
 from running_taps import Crowded, HttpTap
 from waiting import patience, wait_until
 
-from exporter.features.traces.trace_forward import Forwarder
-from exporter.features.traces.trace_receiver import TraceReceiver
+from exporter.features.traces.trace_receiver import Forwarder, TraceReceiver
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.network.admission import CONNECTIONS, Admission
 from exporter.taps.tap import Tap

@@ -19,8 +19,7 @@ from waiting import patience
 from exporter import errors
 from exporter.access.inventory import Inventory
 from exporter.catalogue import BATCH_SIZE, INFERENCES
-from exporter.features.statistics.crosscheck import CrossCheck
-from exporter.features.statistics.server_page import MAX_SERIES, Page
+from exporter.features.statistics.server_page import MAX_SERIES, CrossCheck, Page
 from exporter.output import exposition, otlp
 from exporter.output.protobuf import CONTENT_TYPE as PROTOBUF
 from exporter.own_requests.answer_checks import output_fault

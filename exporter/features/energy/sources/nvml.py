@@ -14,7 +14,7 @@ from pydantic import Field
 from exporter.features.energy.sources.power_source import SourceSettings, Surroundings
 
 if TYPE_CHECKING:
-    from exporter.features.energy.power_readings import Boundary, PowerSource
+    from exporter.features.energy.sources.power_source import Boundary, PowerSource
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
 _CACHE: Final = "/etc/ld.so.cache"

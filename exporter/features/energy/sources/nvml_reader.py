@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pynvml
 import structlog
 
-from exporter.features.energy.power_readings import Device, Reading
 from exporter.features.energy.sources.nvml_board import (
     GONE,
     Board,
@@ -26,12 +25,12 @@ from exporter.features.energy.sources.nvml_board import (
     address,
     code_of,
 )
+from exporter.features.energy.sources.power_source import Device, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from exporter.features.energy.power_readings import Fault
-    from exporter.features.energy.sources.power_source import Surroundings
+    from exporter.features.energy.sources.power_source import Fault, Surroundings
 
 log = structlog.get_logger()
 T = TypeVar("T")

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from exporter.features.energy.power_readings import Device, Reading
-from exporter.features.energy.sources.power_source import SourceSettings, Surroundings
+from exporter.features.energy.sources.power_source import (
+    Device,
+    Reading,
+    SourceSettings,
+    Surroundings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.features.energy.power_readings import Boundary
+    from exporter.features.energy.sources.power_source import Boundary
 
 _MICRO = 1_000_000
 

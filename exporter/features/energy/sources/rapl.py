@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
-from exporter.features.energy.power_readings import Device, Reading
-from exporter.features.energy.sources.power_source import SourceSettings, Surroundings
+from exporter.features.energy.sources.power_source import (
+    Device,
+    Reading,
+    SourceSettings,
+    Surroundings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from exporter.features.energy.power_readings import Boundary, Fault
+    from exporter.features.energy.sources.power_source import Boundary, Fault
 
 _MICRO: Final = 1_000_000
 _MOST_BYTES: Final = 256

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field
 
 from exporter import catalogue, errors
-from exporter.features.energy.power_readings import Device, Reading
-from exporter.features.energy.sources.power_source import SourceSettings, Surroundings
+from exporter.features.energy.sources.power_source import (
+    Device,
+    Reading,
+    SourceSettings,
+    Surroundings,
+)
 from exporter.samples import Sample
 from exporter.triton import upstream
 from exporter.triton.metrics_page import lines_of, read_page
@@ -21,7 +25,7 @@ from exporter.triton.metrics_page import lines_of, read_page
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from exporter.features.energy.power_readings import Boundary
+    from exporter.features.energy.sources.power_source import Boundary
     from exporter.samples import AnySample
     from exporter.triton.http import HttpClient
 

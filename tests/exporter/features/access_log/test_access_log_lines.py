@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from exporter.features.access_log.access_log_lines import GRPC_PATH, logged_request
+from exporter.features.access_log.access_log_collector import GRPC_PATH, logged_request
 from exporter.taps.foreign_json import ForeignJsonError
 from exporter.triton import USER_AGENT
 

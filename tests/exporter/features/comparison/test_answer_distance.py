@@ -15,8 +15,7 @@ from exporter.features.comparison.comparison_settings import (
     MarginSettings,
     reference,
 )
-from exporter.features.comparison.comparison_verdicts import Finding
-from exporter.features.comparison.confidence import Interval
+from exporter.features.comparison.confidence import Finding, Interval
 from exporter.triton.protocol_types import InferReply, OutputTensor
 from exporter.triton.tensors import encode
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exporter.catalogue import INFERENCES, MODEL_ENERGY, MODEL_ENERGY_ERROR
-from exporter.features.comparison.compared_resources import Resources
+from exporter.features.comparison.comparison_collector import Resources
 from exporter.samples import Sample
 
 KEYS = (("a", "1"), ("b", "1"))

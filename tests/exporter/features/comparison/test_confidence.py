@@ -17,9 +17,10 @@ from exporter.features.comparison.confidence import (
     mean_ratio,
     variance_ratio,
 )
-from exporter.features.comparison.proportions import paired_difference, proportion
-from exporter.features.comparison.quantile_ratio import (
+from exporter.features.comparison.paired_intervals import (
     MIXTURE_DISCORDANT,
+    paired_difference,
+    proportion,
     quantile_ratio,
     walk,
 )

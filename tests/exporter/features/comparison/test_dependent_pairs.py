@@ -13,9 +13,8 @@ import pytest
 from dependent_latencies import COMPARED, outages, window_levels
 
 from exporter.features.comparison.answer_pairs import Answered, Pairs
-from exporter.features.comparison.comparison_verdicts import Finding
-from exporter.features.comparison.confidence import LEAST_REQUESTS
-from exporter.features.comparison.production_windows import Outcomes, Windows
+from exporter.features.comparison.confidence import LEAST_REQUESTS, Finding
+from exporter.features.comparison.production_comparison import Outcomes, Windows
 from exporter.histograms.histogram import Histogram
 from exporter.triton.protocol_types import InferReply
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exporter.features.comparison.production_windows import MOST_WINDOWS, Windows
+from exporter.features.comparison.production_comparison import MOST_WINDOWS, Windows
 from exporter.histograms.histogram import Histogram
 
 SEED = 11

@@ -13,8 +13,8 @@ from waiting import patience
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.comparison.comparison_budget import Wait
+from exporter.features.comparison.comparison_inputs import difference
 from exporter.features.comparison.comparison_settings import ComparisonSettings
-from exporter.features.comparison.paired_requests import difference
 from exporter.features.comparison.shadow_comparison import Shadow
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
@@ -119,7 +119,7 @@ def test_nothing_is_asked_of_an_idle_champion_without_an_idle_rate(shadow):
     until(found, lambda: found.keys is not None)
     time.sleep(0.3)
     assert sum(found.outcomes.values()) == 0
-    assert found.budget_used == {"requests": None, "busy": None}
+    assert found.budget_used == {}
     assert found.wait == Wait(math.inf, "idle")
 
 

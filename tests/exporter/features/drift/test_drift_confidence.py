@@ -96,16 +96,6 @@ def test_columns_and_confidence_of_one_tensor_are_watched_together(bench, entry)
     assert bench.all("triton_schema_violations_total") == []
 
 
-def test_a_learnt_confidence_survives_a_restart(bench, entry, tmp_path):
-    stateful = {**entry, "state": tmp_path / "state"}
-    watching(bench, stateful)
-    bench.window(outputs={"p": answers(bench.rng, 500)})
-    bench.collector.close()
-    bench.watch(stateful)
-    assert bench.state(side="outputs") == "watching"
-    assert alarm(bench) == 0
-
-
 @pytest.mark.parametrize(
     ("outputs", "found"),
     [

@@ -99,17 +99,3 @@ def test_the_forecast_follows_the_psi_of_columns(bench):
     outlooks = bench.document()["retrain"]["outlooks"]
     assert outlooks.keys() == {"psi"}
     assert outlooks["psi"] not in {"too_short", "below"}
-
-
-def test_its_evidence_survives_a_restart(bench, another_bench):
-    entry = {
-        "reference": bench.profile(inputs(bench, 10_000, 0.0)),
-        "state": bench.folder / "state",
-    }
-    bench.watch(entry)
-    for _ in range(3):
-        bench.window(inputs(bench, 500, 0.95), seconds=600)
-    bench.collector.close()
-    another_bench.watch(entry)
-    assert another_bench.value("triton_feature_drift_alarm", "m", "(joint)") == 1
-    assert another_bench.document()["changes"] == bench.document()["changes"]

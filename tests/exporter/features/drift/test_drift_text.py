@@ -81,17 +81,6 @@ def test_no_text_is_kept_or_shown(bench, entry, tmp_path):
     assert CANARY not in repr(bench.samples)
 
 
-def test_a_reference_of_texts_survives_a_restart(bench, entry, tmp_path):
-    stateful = {**entry, "state": tmp_path / "state"}
-    watching(bench, stateful)
-    bench.collector.close()
-    bench.watch(stateful)
-    assert bench.state() == "watching"
-    ask(bench, 200)
-    bench.collect(after=10)
-    assert alarm(bench, "words") == 0
-
-
 def test_numbers_in_the_place_of_a_text_are_a_violation(bench, entry):
     watching(bench, entry)
     number = np.zeros(1, np.float32)

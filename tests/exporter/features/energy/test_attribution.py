@@ -11,10 +11,9 @@ from exporter.features.energy.attribution import (
     MICRO,
     BusyPower,
     Shares,
-    UnusedPower,
     divide,
 )
-from exporter.features.energy.power_fit import NO_OTHER_LOAD, OtherLoad
+from exporter.features.energy.power_fit import OtherLoad
 
 MANY_EXAMPLES = settings(max_examples=200)
 KEYS = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
@@ -89,41 +88,6 @@ def test_a_window_is_divided_among_models_idle_power_and_others(
     )
 
 
-def test_idle_power_is_unknown_until_some_quiet_windows_told_it():
-    idle = UnusedPower()
-    for _ in range(2):
-        idle.learn(60 * MICRO, 1.0)
-        assert idle.watts is None
-    idle.learn(600 * MICRO, 1.0)
-    assert idle.watts == pytest.approx(60)
-    assert UnusedPower(75.0).watts == 75.0
-
-
-def test_what_others_took_while_no_model_ran_is_no_idle_power():
-    unused = UnusedPower()
-    for joules in (60, 60, 60):
-        unused.learn(joules * MICRO, 1.0)
-    for joules in (160, 110, 400):
-        unused.learn(joules * MICRO, 1.0, quiet=False)
-    assert unused.watts == 60
-    assert unused.others == NO_OTHER_LOAD
-    # An execution of less than a window ends: the last one was not unused.
-    unused.skip(0.8, 1.0)
-    assert unused.others.watts == pytest.approx(30)
-    assert unused.others.deviation_watts == pytest.approx(np.std([0, 0, 0, 100, 50]))
-    unused.forget_others()
-    assert (unused.watts, unused.others) == (60, NO_OTHER_LOAD)
-
-
-def test_where_windows_vary_less_than_other_load_alone_no_difference_is_the_models():
-    rng, power = np.random.default_rng(4), BusyPower()
-    for _ in range(240):
-        watts = 160 + rng.normal(0, 8)
-        power.learn(watts, 1.0, {"a": 0.5}, 60.0, others=OtherLoad(0.0, 20.0))
-    assert not power.others_are_gone
-    assert power.trusted_ratio({"a": 0.5}) == 0
-
-
 @pytest.mark.parametrize(
     ("seen", "residual", "trusted"),
     # 200 W while busy half of the time; no model varies by more than half.
@@ -163,14 +127,3 @@ def test_more_models_than_there_are_places_cost_no_more_and_share_at_the_mean():
     assert power.watts("model-0") == pytest.approx(200, rel=0.01)
     power.forget("model-0")
     assert power.watts("model-0") == pytest.approx(200, rel=0.01)
-
-
-def test_models_that_come_and_go_do_not_use_up_the_places():
-    power = BusyPower()
-    for number in range(100):
-        for _ in range(4):
-            power.learn(250.0, 1.0, {f"version-{number}": 1.0})
-        for _ in range(4):
-            power.learn(100.0, 1.0, {"steady": 1.0})
-    assert power.watts("version-99") == pytest.approx(250, rel=0.05)
-    assert power.watts("steady") == pytest.approx(100, rel=0.05)

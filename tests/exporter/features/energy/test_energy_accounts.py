@@ -13,7 +13,7 @@ from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.energy.energy_accounts import Books
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.placement import Placement
-from exporter.features.energy.power_readings import Device, Reading
+from exporter.features.energy.sources.power_source import Device, Reading
 
 MANY_EXAMPLES = settings(max_examples=60)
 A, B = ("a", "1"), ("b", "1")

@@ -11,11 +11,10 @@ from clocks import Clock
 from exporter import catalogue
 from exporter.features.energy import energy_ledger
 from exporter.features.energy.energy_accounts import DeviceAccount, Settled, Window
-from exporter.features.energy.energy_derived import Derived
+from exporter.features.energy.energy_derived import PEAKS, Derived, peak_of
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.energy_settings import CostSettings
-from exporter.features.energy.hardware_use import PEAKS, peak_of
-from exporter.features.energy.power_readings import Device, Reading
+from exporter.features.energy.sources.power_source import Device, Reading
 
 M, N = ("m", "1"), ("n", "1")
 GPU = Device("gpu", "nvml", "GPU-1", index="0", name="NVIDIA H100 80GB HBM3")

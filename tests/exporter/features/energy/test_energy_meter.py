@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.features.energy.energy_meter import MICRO, Meter
-from exporter.features.energy.power_readings import Device, Reading
+from exporter.features.energy.sources.power_source import Device, Reading
 
 MANY_EXAMPLES = settings(max_examples=200)
 BOARD = Device("gpu", "nvml", "GPU-1", max_watts=700.0)

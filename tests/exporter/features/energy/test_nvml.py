@@ -275,7 +275,7 @@ def test_nothing_is_imported_where_there_is_no_library(tmp_path):
         "found = [s.find(around) for s in PowerSettings().sources if s.kind == 'nvml']\n"
         "print(found, [m for m in sys.modules if m == 'pynvml'"
         " or m.startswith('exporter.features.energy.') and m.split('.')[3] not in"
-        " ('energy_settings', 'sources', 'power_readings')])\n"
+        " ('energy_settings', 'sources')])\n"
     )
     assert python(code, env={"PATH": "/usr/bin"}) == "[None] []\n"
 

@@ -9,7 +9,7 @@ from page_server import PageServer
 from tritonclient.grpc import model_config_pb2
 
 from exporter.features.energy.placement import PlacementReader
-from exporter.features.energy.power_readings import Device
+from exporter.features.energy.sources.power_source import Device
 from exporter.triton.kserve import gpus_of
 from exporter.triton.protocol_types import ModelSpec
 

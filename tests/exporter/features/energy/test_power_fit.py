@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 from exporter.features.energy import power_fit
 from exporter.features.energy.power_fit import (
-    DELAYS,
-    LAG_STEP_SECONDS,
     NO_OTHER_LOAD,
     OtherLoad,
     Windows,
@@ -75,84 +73,3 @@ def test_of_steady_work_the_baseline_is_what_other_load_took_without_it(others):
     found = fit(windows, IDLE, others)
     assert steady[0] @ found.watts + found.baseline_watts == pytest.approx(185, abs=1)
     assert found.baseline_watts == pytest.approx(others.watts, abs=0.5)
-
-
-@pytest.mark.parametrize("lag", [0.0, 0.2, 1.3, 4.75])
-def test_the_best_delay_is_the_least_squares_of_all_delays(lag):
-    rng = np.random.default_rng(5)
-    read = rng.normal(0, 1, (50, DELAYS.size))
-    place, part = divmod(lag, LAG_STEP_SECONDS)
-    part /= LAG_STEP_SECONDS
-    first, second = int(place), int(place) + 1
-    # At this delay nothing is left but a thousandth.
-    read[:, second] = 2 * rng.normal(0, 1, 50)
-    read[:, first] = -read[:, second] * part / (1 - part) + rng.normal(0, 1e-3, 50)
-    found, share, gain = power_fit._best_delay(read)
-
-    def squares(delay):
-        low = min(int(delay), DELAYS.size - 2)
-        value = (1 - delay + low) * read[:, low] + (delay - low) * read[:, low + 1]
-        return np.square(value).sum()
-
-    steps = np.linspace(0, DELAYS.size - 1, 20_001)
-    best = min(steps, key=squares)
-    assert found + share == pytest.approx(best, abs=1e-3)
-    least = squares(found + share)
-    assert least <= squares(best) * (1 + 1e-9)
-    assert gain == pytest.approx(50 * (squares(0) - least) / least)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_bounded_coefficients_are_those_of_scipy(seed):
-    rng = np.random.default_rng(seed)
-    design = rng.normal(size=(30, 4))
-    shown = design @ np.array([1.0, -0.4, 0.3, -2.0]) + rng.normal(0, 0.1, 30)
-    least, variance = np.array([-0.2, -0.3, 0.4, -np.inf]), 0.01
-    ridged = np.vstack((design, np.sqrt(variance) * np.eye(4)))
-    wanted = optimize.lsq_linear(
-        ridged, np.append(shown, np.zeros(4)), (least, np.inf), tol=1e-12
-    )
-    found = power_fit._bounded(design, shown, variance, np.nan_to_num(least))
-    assert found == pytest.approx(wanted.x, abs=1e-5)
-
-
-def test_the_ridge_s_variance_is_squares_over_windows_less_effective_parameters():
-    rng = np.random.default_rng(8)
-    design = rng.normal(size=(40, 3))
-    rest = design @ rng.normal(size=(3, 2)) + rng.normal(0, [0.5, 2.0], (40, 2))
-    variances, residuals = power_fit._ridge(design, rest)
-    for column, (variance, left) in enumerate(zip(variances, residuals.T, strict=True)):
-        hat = (
-            design @ np.linalg.inv(design.T @ design + variance * np.eye(3)) @ design.T
-        )
-        wanted = rest[:, column] - hat @ rest[:, column]
-        assert left == pytest.approx(wanted, rel=1e-3, abs=1e-4)
-        assert variance == pytest.approx(left @ left / (40 - np.trace(hat)), rel=1e-3)
-
-
-@pytest.mark.parametrize("memory", [0.6, -0.4])
-def test_residuals_are_freed_of_the_one_before_within_each_sequence(memory):
-    rng = np.random.default_rng(9)
-    follows = np.arange(4000) % 1000 > 0
-    shocks, values = rng.normal(size=4000), np.zeros(4000)
-    for place in range(4000):
-        before = values[place - 1] if follows[place] else None
-        values[place] = (
-            shocks[place] / np.sqrt(1 - memory**2)
-            if before is None
-            else memory * before + shocks[place]
-        )
-    assert power_fit._memory(follows, values) == pytest.approx(memory, abs=0.04)
-    (freed,) = power_fit._freed(follows, memory, values)
-    assert freed == pytest.approx(shocks)
-
-
-def test_what_is_moved_to_the_next_window_is_lost_to_none():
-    follows = np.array([False, True, True, False, True])
-    seconds = np.array([5.0, 5.0, 10.0, 5.0, 5.0])
-    windows = Windows(np.zeros((5, 1)), np.zeros((5, 1)), seconds, seconds, follows)
-    values, smear = np.array([1.0, 3.0, 3.0, 8.0, 2.0]), np.array([0.5, 1, 1, 1, 1])
-    moved = power_fit._moved(windows, values, smear)
-    # Half a second of the second window's 3 in the first one, and of its 1 in that.
-    assert moved == pytest.approx([0.2, -0.2, 0.0, -1.2, 1.2])
-    assert moved @ seconds == pytest.approx(0)

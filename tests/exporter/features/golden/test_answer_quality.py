@@ -7,10 +7,9 @@ import pytest
 from sklearn import metrics
 
 from exporter.features.golden import answer_quality
-from exporter.features.golden.golden_data import GoldenSet
+from exporter.features.golden.golden_data import GoldenSet, prepare
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
-from exporter.features.golden.golden_signature import prepare
 from exporter.numerics.answer_distribution import shape_of
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
 

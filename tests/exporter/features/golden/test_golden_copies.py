@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from exporter.features.golden import golden_copies
-from exporter.features.golden.golden_copies import groups_of
+from exporter.features.golden import golden_data
+from exporter.features.golden.golden_data import groups_of
 
 
 def partition(groups):
@@ -47,7 +47,7 @@ def test_a_dense_line_is_not_one_copy() -> None:
 
 
 def test_of_very_many_only_equal_ones_are_found(monkeypatch) -> None:
-    monkeypatch.setattr(golden_copies, "MOST_COMPARED", 3)
+    monkeypatch.setattr(golden_data, "MOST_COMPARED", 3)
     rows = np.array([[0.0], [0.0], [1e-9], [1.0]])
     assert partition(groups_of({"x": rows})) == [(0, 1), (2,), (3,)]
 

@@ -11,9 +11,9 @@ import pytest
 
 from exporter.errors import GoldenDataError
 from exporter.features.golden import golden_data
+from exporter.features.golden.golden_data import prepare
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
-from exporter.features.golden.golden_signature import prepare
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 ROWS = 6

@@ -9,7 +9,7 @@ from accesses import access_to
 from pydantic import ValidationError
 
 from exporter import catalogue
-from exporter.features.runs import capacity_report
+from exporter.features.runs import run_board
 from exporter.features.runs.runs_collector import RunsSettings
 from loadtests.capacity import search_report
 
@@ -35,11 +35,11 @@ def written(tmp_path, **changes) -> str:
 
 
 def test_both_sides_mean_the_same_format() -> None:
-    assert capacity_report.FORMAT == search_report.FORMAT
+    assert run_board.FORMAT == search_report.FORMAT
 
 
 def test_a_report_becomes_the_capacity_with_its_interval(tmp_path) -> None:
-    found = capacity_report.valid_capacity(written(tmp_path))
+    found = run_board.valid_capacity(written(tmp_path))
     assert (found.model, found.slo) == ("m", "p99<20ms")
     assert (found.low, found.requests_per_second, found.high) == (90.0, 100.0, 110.0)
     assert found.found_at == 1_060.0
@@ -48,9 +48,7 @@ def test_a_report_becomes_the_capacity_with_its_interval(tmp_path) -> None:
 @pytest.mark.parametrize("missing", ["low", "high"])
 def test_an_open_interval_is_not_closed_at_the_estimate(missing) -> None:
     ends = {**WHOLE["capacity"]["requests_per_second"], missing: None}
-    notice = capacity_report.notice_of(
-        {**WHOLE, "capacity": {"requests_per_second": ends}}
-    )
+    notice = run_board.notice_of({**WHOLE, "capacity": {"requests_per_second": ends}})
     assert notice.verdict == "invalid"
     assert notice.reason == WHOLE["conclusion"]
 
@@ -69,7 +67,7 @@ def test_an_open_interval_is_not_closed_at_the_estimate(missing) -> None:
 def test_a_report_without_a_valid_capacity_becomes_its_verdict_and_reason(
     changes, verdict, reason
 ) -> None:
-    notice = capacity_report.notice_of({**WHOLE, **changes})
+    notice = run_board.notice_of({**WHOLE, **changes})
     assert (notice.verdict, notice.reason) == (verdict, reason)
     assert notice.requests_per_second is None
 

@@ -12,9 +12,6 @@ from exporter import catalogue
 from exporter.features.runs.run_board import (
     MAX_CAPACITIES,
     MAX_RUNS,
-    CapacityNotice,
-    RunBoard,
-    RunNotice,
 )
 from exporter.features.runs.runs_collector import RunsCollector, RunsSettings
 from exporter.samples import Sample
@@ -277,12 +274,3 @@ def test_searches_are_bounded_whatever_their_verdict(collector) -> None:
     assert len(found) == MAX_CAPACITIES
     assert {"m", "m0"} <= found
     assert "m1" not in found
-
-
-def test_the_board_returns_what_it_was_given(clock) -> None:
-    board = RunBoard(clock, lambda: 5.0)
-    run, found = RunNotice(**RUN), CapacityNotice(**CAPACITY)
-    board.note_run(run)
-    board.note_capacity(found)
-    assert (board.runs(), board.searches()) == ([run], [found])
-    assert [capacity.found_at for capacity in board.capacities()] == [5.0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.features.slo.error_budget import (
+from exporter.features.slo.slo_collector import (
     COARSE_SECONDS,
     FINE_SECONDS,
     WINDOWS,

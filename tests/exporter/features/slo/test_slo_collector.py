@@ -8,9 +8,8 @@ import pytest
 from accesses import access_to
 
 from exporter import catalogue
-from exporter.features.slo.error_budget import WINDOWS
 from exporter.features.slo.objectives import AvailabilityObjective, LatencyObjective
-from exporter.features.slo.slo_collector import SloSettings
+from exporter.features.slo.slo_collector import WINDOWS, SloSettings
 from exporter.samples import Sample
 
 

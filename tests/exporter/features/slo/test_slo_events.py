@@ -16,7 +16,7 @@ from exporter.features.slo.objectives import (
     SignalObjective,
     expanded,
 )
-from exporter.features.slo.slo_events import EventCounter
+from exporter.features.slo.slo_collector import EventCounter
 from exporter.histograms.histogram import Histogram
 from exporter.samples import HistogramSample, Sample
 

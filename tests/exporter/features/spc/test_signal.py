@@ -8,9 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from exporter.features.spc import signal_baseline
 from exporter.features.spc.control_charts import (
     MOST_WIDENING,
     Cusum,
@@ -95,16 +93,6 @@ class TestLearning:
             assert doubtful > 0.001
         assert 0.96 < np.mean([one.normal for one in found]) < 0.999
 
-    def test_skewness_and_tails_are_judged_as_scipy_judges_them(self) -> None:
-        rng = np.random.default_rng(4)
-        for series in (
-            rng.normal(size=80),
-            rng.exponential(size=40),
-            rng.uniform(size=60),
-        ):
-            wanted = stats.jarque_bera(series).pvalue
-            assert signal_baseline._tails(series) == pytest.approx(wanted)
-
     def test_a_sample_is_standardised_by_what_the_one_before_does_not_explain(
         self,
     ) -> None:
@@ -128,14 +116,6 @@ class TestLearning:
 
 
 class TestWatching:
-    def test_while_it_learns_it_says_nothing(self) -> None:
-        signal = Signal(plan())
-        fed(signal, noise(199))
-        assert signal.learning
-        assert list(signal.status()) == []
-        signal.add(10.0)
-        assert {status.kind for status in signal.status()} == {c.kind for c in ALL}
-
     def test_a_shift_of_two_sigma_is_told_within_the_delay_of_the_charts(self) -> None:
         signal = Signal(plan(given=Baseline(10, 2)))
         fed(signal, noise(100))
@@ -266,43 +246,8 @@ class TestAlarms:
         fed(signal, [0.0] * 60)
         assert not alarmed(signal)
 
-    def test_whoever_acknowledges_ends_it_and_hears_again_if_it_goes_on(self) -> None:
-        signal = self.in_alarm()
-        standing = sum(status.alarm for status in signal.status())
-        assert signal.acknowledge("cusum") == 1
-        assert signal.acknowledge() == standing - 1
-        assert not alarmed(signal)
-        assert any(fed(signal, noise(30, mean=18, seed=4)))
-        assert max(status.alarms for status in signal.status()) == 2
-
-    def test_relearning_makes_what_comes_next_the_baseline(self) -> None:
-        signal = Signal(plan(learn_samples=100))
-        fed(signal, noise(100))
-        fed(signal, noise(50, mean=20))
-        assert alarmed(signal)
-        signal.relearn()
-        assert signal.learning
-        fed(signal, noise(400, mean=20, seed=8))
-        assert not alarmed(signal)
-
 
 class TestState:
-    def test_what_goes_on_from_a_state_says_what_the_whole_would(self) -> None:
-        values = [*noise(300), *noise(60, mean=13, seed=5), *noise(100, seed=6)]
-        for cut in (50, 250, 330, 400):
-            whole, first, second = (Signal(plan()) for _ in range(3))
-            fed(whole, values)
-            fed(first, values[:cut])
-            assert second.restore(json.loads(json.dumps(first.to_state())))
-            fed(second, values[cut:])
-            assert second.to_state() == whole.to_state()
-
-    def test_a_state_of_another_plan_is_left_aside(self) -> None:
-        state = Signal(plan()).to_state()
-        other = Signal(plan(in_control_arl=100.0))
-        assert not other.restore(state)
-        assert other.samples == 0
-
     def test_a_state_that_knows_no_errors_keeps_its_baseline_without_a_bound(
         self,
     ) -> None:

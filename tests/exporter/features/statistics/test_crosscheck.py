@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import catalogue
-from exporter.features.statistics.crosscheck import CrossCheck
-from exporter.features.statistics.server_page import Page
+from exporter.features.statistics.server_page import CrossCheck, Page
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import Duration, ModelStatistics

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from exporter import catalogue
-from exporter.features.statistics.backend_metrics import REFUSALS, BackendMetrics
-from exporter.features.statistics.server_page import MAX_BACKEND_SERIES, page_of
+from exporter.features.statistics.server_page import (
+    MAX_BACKEND_SERIES,
+    REFUSALS,
+    BackendMetrics,
+    page_of,
+)
 from exporter.samples import BucketSample
 
 KEY = ("llm", "1")

@@ -10,10 +10,11 @@ from exporter import catalogue
 from exporter.access.collector_base import Access
 from exporter.access.own_traffic import NOTHING, Booking, OwnCounts, OwnTokens
 from exporter.access.work_board import TracedResponses
-from exporter.features.statistics.generated_work import BusyTime, GeneratedWork
 from exporter.features.statistics.production_counts import Production
 from exporter.features.statistics.server_page import Page
 from exporter.features.statistics.token_counts import (
+    BusyTime,
+    GeneratedWork,
     TokenCounts,
     TokenEstimate,
     TokenRead,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporter.access.inventory import Inventory
-from exporter.features.synthetic.backlog import Backlog
+from exporter.features.synthetic.synthetic_verdicts import Backlog
 from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.triton.protocol_types import Duration, ModelSpec, ModelStatistics
 

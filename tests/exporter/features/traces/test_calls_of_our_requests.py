@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from exporter.features.traces import trace_records
-from exporter.features.traces.trace_marks import Marks
 from exporter.features.traces.trace_spans import ANSWER_SECONDS, Span, SpanJoiner
-from exporter.features.traces.traced_request import Identity
+from exporter.features.traces.traced_request import Identity, Marks
 
 OURS = "tritonwatch-probe"
 MARKS = {

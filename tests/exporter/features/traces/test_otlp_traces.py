@@ -19,8 +19,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from exporter.errors import TraceBodyError
 from exporter.features.traces import otlp_traces
-from exporter.features.traces.trace_marks import KNOWN, Marks
 from exporter.features.traces.trace_spans import SpanJoiner
+from exporter.features.traces.traced_request import KNOWN, Marks
 
 DATA = Path(__file__).parents[3] / "data" / "traces"
 JSON = (DATA / "otlp" / "triton-2.51.json").read_bytes()

@@ -15,9 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from exporter.features.traces import otlp_traces, trace_records
-from exporter.features.traces.trace_marks import MOST_RESPONSES
 from exporter.features.traces.trace_spans import SpanJoiner
-from exporter.features.traces.traced_request import PHASES
+from exporter.features.traces.traced_request import MOST_RESPONSES, PHASES
 
 DATA = Path(__file__).parents[3] / "data" / "traces"
 FILE = (DATA / "streamed_files" / "t.json.0").read_bytes()

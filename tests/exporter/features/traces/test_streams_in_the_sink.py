@@ -10,7 +10,7 @@ from trace_sinks import histograms, sink, trace, values
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.access.work_board import TracedResponses
-from exporter.features.traces.request_limits import RequestLimits
+from exporter.features.traces.trace_sink import RequestLimits
 from exporter.features.traces.traced_request import Responses
 from exporter.output.exposition import render
 from exporter.output.otlp import metrics_data

@@ -13,7 +13,6 @@ import pytest
 from bombs import finished_spans
 
 from exporter.features.traces import otlp_traces
-from exporter.features.traces.trace_marks import COMPLETE, Marks
 from exporter.features.traces.trace_receiver import TraceReceiver
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.features.traces.trace_spans import (
@@ -22,6 +21,7 @@ from exporter.features.traces.trace_spans import (
     Span,
     SpanJoiner,
 )
+from exporter.features.traces.traced_request import COMPLETE, Marks
 from exporter.output.exposition import render
 from exporter.taps.tap_route import TapRequest
 

@@ -1,10 +1,11 @@
-"""Turns the sidecar's pages into figures and troubles for each model."""
+"""The demo's output: the sidecar's pages as figures and troubles, in short lines."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from exporter.histograms.quantiles import minimum_count
 from exporter.output.exposition import parse_text
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
-_PRICED: Final = "digits_fp32"
 _PRECISION: Final = "precision"
-_FULL: Final = {"basis": "full"}
+WIDTH: Final = 100
+"""Maximum length of a line in characters."""
+_EVERY_SECONDS: Final = 10.0
 _RATES_SECONDS: Final = 5.0
 """Rates are over at least this time, once it has passed."""
 
@@ -29,7 +31,6 @@ class ModelReading:
     name: str
     state: str
     rate: str
-    median: str
     tail: str
     accuracy: str
     drift: str
@@ -40,9 +41,6 @@ class Reading:
     """One page."""
 
     summary: str
-    energy: str
-    streamed: tuple[str, ...]
-    """A line for each model whose streamed answers were traced."""
     models: tuple[ModelReading, ...]
     troubles: Troubles
     golden_correct: bool
@@ -53,20 +51,15 @@ class Reader:
     """Turns pages into readings; rates come from the reads of the last five seconds."""
 
     def __init__(self) -> None:
-        self._requests = _Rates()
-        self._tokens = _Rates()
+        self._rates = _Rates()
 
     def read(self, page: bytes, status: Mapping[str, Any]) -> Reading:
         """Read /metrics and /api/v1/status of the same moment."""
         series: Series = defaultdict(list)
         for name, labels, value in parse_text(page):
             series[name].append((labels, value))
-        read_at = _read_at(series)
-        rates = self._requests.since_earlier(series["triton_requests_total"], read_at)
-        made = [
-            s for s in series["triton_tokens_total"] if s[0]["direction"] == "output"
-        ]
-        tokens = self._tokens.since_earlier(made, read_at)
+        counted, read_at = series["triton_requests_total"], _read_at(series)
+        rates = self._rates.since_earlier(counted, read_at)
         keys = sorted(
             (labels["model"], labels["version"])
             for labels, _ in series["triton_model_serving"]
@@ -78,8 +71,7 @@ class Reader:
                 model if versions.count(model) == 1 else f"{model}:{version}",
                 states.get((model, version), "UNKNOWN"),
                 "?" if rates is None else f"{rates.get((model, version), 0):.0f}",
-                _quantile(series, model, version, 0.5),
-                _quantile(series, model, version, 0.99),
+                _tail(series, model, version),
                 _accuracy(series, model, version),
                 _drift(series, model),
             )
@@ -88,8 +80,6 @@ class Reader:
         total = "?" if rates is None else f"{sum(rates.values()):.0f}"
         return Reading(
             _summary(series, total),
-            _energy(series),
-            tuple(_streamed(series, tokens or {})),
             models,
             dict(_troubles(status)),
             _correct(series),
@@ -144,37 +134,12 @@ def _summary(series: Series, rate: str) -> str:
     )
 
 
-def _energy(series: Series) -> str:
-    """Return energy of an inference and cost of 1,000, idle share included, by source."""
-    joules = _priced(series, "triton_inference_energy_joules")
-    efficiency = _priced(series, "triton_model_inferences_per_second_per_watt")
-    costs = _priced(series, "triton_model_cost_per_thousand_inferences")
-    shown = []
-    for (labels, value), (_, rate) in zip(joules, efficiency, strict=False):
-        origin = f"{labels['boundary']}, {labels['source']}"
-        place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
-        error = _one(series, "triton_model_energy_share_error_ratio", place)
-        known = "?" if error is None else f"{100 * error:.0f} %"
-        shown.append(f"{value:.2f} J/inference ± {known} {rate:.2f} QPS/W ({origin})")
-    shown += [f"{value:.4f} {labels['currency']}/1000" for labels, value in costs]
-    if not shown:
-        return "energy ? (no power was attributed yet)"
-    return f"{_PRICED} {' '.join(shown)}"
-
-
-def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:
-    wanted = {"model": _PRICED, "basis": "full"}.items()
-    return [
-        (labels, value) for labels, value in series[name] if wanted <= labels.items()
-    ]
-
-
-def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
-    """Milliseconds with the 95 % interval, or how many traces are still needed.
+def _tail(series: Series, model: str, version: str) -> str:
+    """p99 in milliseconds with its 95 % interval, or how many traces are still needed.
 
     The interval needs as many independent requests; those traced may be worth fewer.
     """
-    wanted = {"model": model, "version": version, "quantile": f"{quantile:g}"}
+    wanted = {"model": model, "version": version, "quantile": "0.99"}
     value = _one(series, "triton_request_latency_seconds", wanted)
     bounds = [
         _one(series, "triton_request_latency_ci_seconds", {**wanted, "bound": bound})
@@ -184,7 +149,7 @@ def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
     if len(known) == 3:  # noqa: PLR2004 - the value and both bounds
         shown, low, high = (f"{number:.3g}" for number in known)
         return f"{shown} [{low}, {high}]"
-    needed = minimum_count(quantile)
+    needed = minimum_count(0.99)
     if value is not None:
         worth = _one(series, "triton_request_latency_effective_samples", wanted)
         return f"{1e3 * value:.3g} [? {worth or 0:.0f} of {needed}]"
@@ -193,21 +158,6 @@ def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
     if traced is None and not series["tritonwatch_trace_records_total"]:
         return "? (nothing is traced)"
     return f"? ({traced or 0:.0f} of {needed} traces)"
-
-
-def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterator[str]:
-    for labels, seconds in series["triton_request_first_response_latency_seconds"]:
-        if labels["quantile"] == "0.5":
-            gap = _one(series, "triton_request_response_gap_latency_seconds", labels)
-            pace = "?" if gap is None else f"{1e3 * gap:.3g}"
-            model = {"model": labels["model"], "version": labels["version"]}
-            joules = _one(series, "triton_token_energy_joules", model | _FULL)
-            rate = tokens.get((labels["model"], labels["version"]))
-            yield (
-                f"{labels['model']} streams: first response p50 {1e3 * seconds:.3g} ms,"
-                f" gaps p50 {pace} ms, {'?' if rate is None else f'{rate:.0f}'} tokens/s,"
-                f" {'?' if joules is None else f'{1e3 * joules:.3g}'} J per 1,000"
-            )
 
 
 def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:
@@ -252,3 +202,42 @@ def _correct(series: Series) -> bool:
     usable = any(value == 1 for _, value in series["triton_golden_usable"])
     failing = any(value == 1 for _, value in series["triton_golden_failing"])
     return usable and not failing and bool(series["triton_golden_score_ratio"])
+
+
+class Screen:
+    """Prints readings and events on `out`, in lines of at most `WIDTH` characters."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._states: dict[str, str] = {}
+        self._shown_at = float("-inf")
+
+    def event(self, text: str) -> None:
+        """Print an event, one line for each line of its text."""
+        for line in text.splitlines():
+            self._print(line)
+
+    def show(self, reading: Reading, now: float) -> None:
+        """Show a reading every ten seconds, and models whose state changed at once."""
+        due = now - self._shown_at >= _EVERY_SECONDS
+        if due:
+            self._shown_at = now
+            self._print(reading.summary)
+        for model in reading.models:
+            if due or self._states.get(model.name, model.state) != model.state:
+                self._print(_line(model))
+            self._states[model.name] = model.state
+
+    def _print(self, line: str) -> None:
+        text = f"{time.strftime('%H:%M:%S')}  {line}"
+        print(text[:WIDTH], file=self._out, flush=True)
+
+
+def _line(model: ModelReading) -> str:
+    parts = [
+        f"{model.name:<14} {model.state:<8} {model.rate:>3}/s",
+        f"p99 {model.tail}" + ("" if model.tail.startswith("?") else " ms"),
+        f"accuracy {model.accuracy}" if model.accuracy else "",
+        f"drift {model.drift}" if model.drift else "",
+    ]
+    return "  ".join(part for part in parts if part)

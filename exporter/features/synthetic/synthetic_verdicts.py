@@ -1,0 +1,166 @@
+"""What an attempt shows of its model: pace of streams, waiting sequences, cached answers."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from exporter.access.probe_base import Verdict
+from exporter.own_requests.payload import wider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from exporter.access.inventory import ModelKey
+    from exporter.own_requests.execution_evidence import Reading, Watched
+    from exporter.own_requests.payload import InputSettings
+    from exporter.triton.protocol_types import InferReply, ModelSpec
+
+_REFUSALS: Final = frozenset({"invalid", "model_error", "bad_output", "timeout"})
+"""Outcomes that larger inputs may cause by themselves."""
+_RETRY_SECONDS: Final = 3600.0
+
+
+@dataclass(slots=True)
+class _Known:
+    spec: ModelSpec
+    is_cached: bool = field(default=False)
+    is_proven: bool = field(default=False)
+    """The model answered larger inputs correctly; from then on a failure is its own."""
+    refused_until: float = field(default=0.0)
+
+
+class WiderInputs:
+    """Decides by model how large the inputs are, and what a failure with larger ones means."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._models: dict[ModelKey, _Known] = {}
+
+    def keep(self, keys: Collection[ModelKey]) -> None:
+        """Forget every model that is not among `keys`."""
+        with self._lock:
+            for key in self._models.keys() - set(keys):
+                del self._models[key]
+
+    def inputs(
+        self, spec: ModelSpec, overrides: Mapping[str, InputSettings]
+    ) -> dict[str, InputSettings] | None:
+        """Return settings of larger inputs for the next request, or None for the usual."""
+        with self._lock:
+            known = self._of(spec)
+            is_due = known.is_cached and self._clock() >= known.refused_until
+        return wider(spec, overrides) if is_due else None
+
+    def judged(self, spec: ModelSpec, verdict: Verdict, *, is_wider: bool) -> Verdict:
+        """Return the verdict on one request, and remember what it shows.
+
+        A failure of larger inputs that the model has never answered shows nothing: it may
+        not take them. They are left then, for an hour.
+        """
+        with self._lock:
+            known = self._of(spec)
+            if not is_wider:
+                known.is_cached |= verdict.outcome == "cached"
+            elif verdict.outcome == "ok":
+                known.is_proven = True
+            elif verdict.outcome in _REFUSALS and not known.is_proven:
+                known.refused_until = self._clock() + _RETRY_SECONDS
+                detail = (
+                    "unproven: a response cache answered, and larger inputs, which it "
+                    f"does not know, failed: {verdict.detail}; give the probe more input "
+                    "values with `overrides`"
+                )
+                return replace(
+                    verdict, outcome="cached", duration_seconds=None, detail=detail
+                )
+        return verdict
+
+    def _of(self, spec: ModelSpec) -> _Known:
+        key = spec.key
+        known = self._models.get(key)
+        if known is None or known.spec != spec:
+            known = self._models[key] = _Known(spec)
+        return known
+
+
+class Pace(NamedTuple):
+    """Longest times to a stream's first response and between two responses; None: no limit."""
+
+    first_seconds: float | None
+    gap_seconds: float | None
+
+
+def pace_verdict(pace: Pace, reply: InferReply, request_id: str) -> Verdict:
+    """Return the verdict on an answer that is valid: ok, or stalled."""
+    first, (gap, number) = reply.first_response_seconds, reply.longest_gap
+    found = []
+    if first is not None and pace.first_seconds is not None:
+        text = f"the first response came after {first:.3f} s"
+        found.append((first - pace.first_seconds, pace.first_seconds, text))
+    if pace.gap_seconds is not None:
+        text = f"response {number} came {gap:.3f} s after the one before it"
+        found.append((gap - pace.gap_seconds, pace.gap_seconds, text))
+    over, allowed, text = max(found, default=(0.0, 0.0, ""))
+    if over <= 0:
+        return Verdict("ok", reply.duration_seconds, request_id)
+    return Verdict(
+        "stalled",
+        reply.duration_seconds,
+        request_id,
+        f"{text}; allowed are {allowed:g} s",
+        over_seconds=over,
+    )
+
+
+_MOST_SKIPPED: Final = 64
+
+
+class Backlog:
+    """Recent executions of the sequence models behind one target.
+
+    They distinguish a model that is busy with other clients from one that is stuck. While
+    other clients hold all sequence slots, a probe waits in Triton's backlog however well
+    the model is. Executions that go up show that it runs.
+    """
+
+    def __init__(self, window_seconds: float) -> None:
+        self._window_seconds = window_seconds
+        self._executions: dict[ModelKey, int] = {}
+        self._rose_at: dict[ModelKey, float] = {}
+        self._skips = 0
+        self._skips_left = 0
+
+    def add(self, reading: Reading, watched: Watched, now: float) -> None:
+        """Record a reading of the statistics, made at `now` in monotonic seconds."""
+        for key in watched.sequences:
+            count = reading.executions(key)
+            if count > self._executions.get(key, count):
+                self._rose_at[key] = now
+            self._executions[key] = count
+
+    def moves(self, watched: Watched, now: float) -> bool:
+        """Return whether all of them were executed within the window."""
+        return all(
+            key in self._rose_at and now - self._rose_at[key] <= self._window_seconds
+            for key in watched.sequences
+        )
+
+    def waited(self) -> None:
+        """Record an own request that timed out in a queue; send the next ones less often.
+
+        Triton keeps abandoned requests until a slot is free, so they would accumulate.
+        """
+        self._skips = min(max(1, 2 * self._skips), _MOST_SKIPPED)
+        self._skips_left = self._skips
+
+    def skips(self) -> bool:
+        """Return whether this attempt only reads the statistics; counts down."""
+        self._skips_left -= 1
+        return self._skips_left >= 0
+
+    def over(self) -> None:
+        """Resume the normal rate: a request succeeded, or no model makes progress."""
+        self._skips = self._skips_left = 0
