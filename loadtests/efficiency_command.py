@@ -4,53 +4,60 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from exporter.config import configuration
 from exporter.features.energy.energy_settings import PowerSettings
 from exporter.features.energy.sources.power_model import ModelSettings
-from loadtests.announce import AnnouncedRun, announcers_among, announcing
+from loadtests.announce import announced
 from loadtests.efficiency.efficiency_curve import CurveOptions, measure
 from loadtests.efficiency.metering import metered
 from loadtests.efficiency.pairs import PairOptions, compare
 from loadtests.errors import PlanError
+from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
-from loadtests.prepare import prepared
+from loadtests.json_file import publish
 from loadtests.report.efficiency_document import curve_document, pair_document
-from loadtests.report.publishing import publish
 from loadtests.scenario_options import require_folders, scenario_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from exporter.features.energy.sources import AnySource
+    from loadtests.announce import AnnouncedRun
+    from loadtests.efficiency.metering import PowerMeter
     from loadtests.scenario import Scenario
 
 EXIT_OK: Final = 0
 EXIT_INVALID: Final = 3
 
 
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What both commands measure with."""
+
+    scenario: Scenario
+    meter: PowerMeter
+    run: AnnouncedRun
+    interrupted: Callable[[], bool]
+
+
 def run_curve(options: argparse.Namespace) -> int:
     """The curve from full load to idle."""
-    scenario, sources = _scenario(options), _sources(options)
-    run = AnnouncedRun("load", scenario.name, "specpower")
-    with (
-        _announced(run, options),
-        metered(sources) as meter,
-        interruptible() as interrupted,
-    ):
+    with _bench(options, "specpower") as bench:
         report = measure(
-            scenario,
-            prepared(scenario),
-            meter,
+            bench.scenario,
+            prepared(bench.scenario),
+            bench.meter,
             CurveOptions(
                 level_seconds=options.level_seconds,
                 concurrency=options.concurrency,
                 maximum_per_second=options.maximum,
-                stop=interrupted,
+                stop=bench.interrupted,
                 log=_log,
-                follow=run.follow,
+                follow=bench.run.follow,
             ),
         )
     publish(options, curve_document(report), report.model_dump_json(indent=2))
@@ -59,23 +66,17 @@ def run_curve(options: argparse.Namespace) -> int:
 
 def run_pair(options: argparse.Namespace) -> int:
     """Compare the efficiency of two models."""
-    scenario, sources = _scenario(options), _sources(options)
-    run = AnnouncedRun("load", scenario.name, "pair")
-    with (
-        _announced(run, options),
-        metered(sources) as meter,
-        interruptible() as interrupted,
-    ):
-        run.enter("pairs")
+    with _bench(options, "pair") as bench:
+        bench.run.enter("pairs")
         report = compare(
-            scenario,
-            meter,
+            bench.scenario,
+            bench.meter,
             PairOptions(
                 pairs=options.pairs,
                 block_seconds=options.block_seconds,
                 concurrency=options.concurrency,
                 data=options.labelled,
-                stop=interrupted,
+                stop=bench.interrupted,
                 log=_log,
             ),
         )
@@ -84,18 +85,16 @@ def run_pair(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _announced(run: AnnouncedRun, options: argparse.Namespace) -> Generator[None]:
-    """Announce the run; report receivers that could not be reached at its end."""
-    try:
-        with announcing(run, announcers_among(options)):
-            yield
-    finally:
-        run.report_problems()
-
-
-def _scenario(options: argparse.Namespace) -> Scenario:
+def _bench(options: argparse.Namespace, profile: str) -> Generator[_Bench]:
+    """Announce the run and read power while the block lasts."""
     require_folders(options.json)
-    return scenario_of(options)
+    scenario, sources = scenario_of(options), _sources(options)
+    with (
+        announced(options, "load", scenario.name, profile) as run,
+        metered(sources) as meter,
+        interruptible() as interrupted,
+    ):
+        yield _Bench(scenario, meter, run, interrupted)
 
 
 def _sources(options: argparse.Namespace) -> Sequence[AnySource]:

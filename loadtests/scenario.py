@@ -18,7 +18,7 @@ from loadtests.load_objective import parse as parse_objective
 from loadtests.load_objective import parse_limits
 from loadtests.payloads.prompts import PromptSettings
 from loadtests.profiles import AnyProfile
-from loadtests.profiles.rate_curve import Phase
+from loadtests.profiles.profile import Phase
 from loadtests.target import Protocol, Target
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from loadtests.capacity.server_side import Phases, phases
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.machine_guard import Guard, GuardLimits, Watch
 from loadtests.profiles.profile import arrivals_of
-from loadtests.profiles.steady import Poisson
+from loadtests.profiles.rate_profiles import Poisson
 from loadtests.result import Outcome
 from pages.units import percent
 

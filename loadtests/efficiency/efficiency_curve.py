@@ -22,8 +22,8 @@ from loadtests.efficiency.efficiency_report import (
 )
 from loadtests.engine import Options
 from loadtests.execute import execute_watched
-from loadtests.profiles.levels import SpecPower
-from loadtests.profiles.rate_curve import Phase
+from loadtests.profiles.profile import Phase
+from loadtests.profiles.rate_profiles import SpecPower
 from loadtests.result import Outcome, Verdict
 from loadtests.scenario import ClosedLoop
 

@@ -19,10 +19,9 @@ from loadtests.efficiency import efficiency_report
 from loadtests.efficiency.efficiency_report import PairReport
 from loadtests.engine import Options
 from loadtests.errors import PlanError
-from loadtests.execute import execute
+from loadtests.execute import execute, prepared
 from loadtests.machine_guard import Guard, GuardLimits
 from loadtests.payloads.data_file import read_npz
-from loadtests.prepare import prepared
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ AREAS: Final = {
         ("drift/*.py", "drift/alarms/*.py", "drift/statistics/*.py"), ("tests/drift",)
     ),
     "capacity": Area(
-        ("loadtests/capacity/*.py", "loadtests/distributed/tally.py",
+        ("loadtests/capacity/*.py", "loadtests/distributed/coordinator.py",
          "loadtests/engine/recorder.py"),
         ("tests/loadtests/test_capacity_statistics.py", "tests/loadtests/test_capacity_start.py",
          "tests/loadtests/test_capacity_page.py", "tests/loadtests/test_slo.py",

@@ -19,8 +19,7 @@ from loadtests.capacity.campaign import CampaignSettings, Findings
 from loadtests.capacity.estimate import Estimate
 from loadtests.capacity.guarded_runs import Bench, Record
 from loadtests.capacity.observation import Observation
-from loadtests.capacity.report_assembly import compiled
-from loadtests.capacity.search_report import SaturationReport
+from loadtests.capacity.search_report import SaturationReport, compiled
 from loadtests.capacity.server_side import Phases, ServerSide, phases
 from loadtests.load_objective import parse
 from loadtests.machine_guard import GuardLimits, Watch, Window

@@ -14,7 +14,7 @@ from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.server_side import ServerSide
 from loadtests.capacity_command import bench_of
 from loadtests.errors import LoadError
-from loadtests.prepare import prepared
+from loadtests.execute import prepared
 from loadtests.scenario import Scenario
 from loadtests.target import Target
 

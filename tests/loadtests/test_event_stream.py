@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from exporter.triton.event_stream import MAX_EVENT_BYTES, EventStream
-from loadtests.engine.streamed_answers import Generate, StreamedAnswer
+from loadtests.engine.http_messages import Generate, StreamedAnswer
 
 TEXT = "größer 東京 😀 e\u0301"
 PIECE = 1 << 16

@@ -10,10 +10,9 @@ from openai_server import DONE, OpenAiServer, Scripted, Write, delta, event, usa
 from waiting import patience
 
 from exporter.triton import event_stream
-from loadtests.engine import keeping
+from loadtests.engine import senders
 from loadtests.errors import LoadError
-from loadtests.execute import execute
-from loadtests.prepare import prepared
+from loadtests.execute import execute, prepared
 from loadtests.result import Outcome
 from loadtests.scenario import Scenario
 
@@ -189,7 +188,7 @@ def test_an_event_is_bounded(monkeypatch) -> None:
 
 
 def test_an_error_that_does_not_end_is_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(keeping.Keeping.__init__, "__defaults__", (1 << 16, 1 << 20))
+    monkeypatch.setattr(senders.Keeping.__init__, "__defaults__", (1 << 16, 1 << 20))
     with scripted(*[Write(b"x" * 5000)] * 100, status=500) as server:
         result = run(server)
     assert result.requests.count(Outcome.WRONG) == len(result.requests)

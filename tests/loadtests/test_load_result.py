@@ -11,7 +11,7 @@ import pytest
 from load_runs import about
 
 from loadtests import result_file
-from loadtests.distributed.tally import Tally
+from loadtests.distributed.coordinator import Tally
 from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import PlanError
 from loadtests.result import Outcome, Requests, RunResult, Unanswered

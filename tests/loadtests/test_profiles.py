@@ -12,8 +12,7 @@ from scipy import stats
 
 from loadtests.plan import MAX_REQUESTS, checked
 from loadtests.profiles import AnyProfile
-from loadtests.profiles.profile import arrivals_of
-from loadtests.profiles.rate_curve import Curve
+from loadtests.profiles.profile import Curve, arrivals_of
 
 if TYPE_CHECKING:
     from loadtests.profiles.profile import Profile

@@ -16,7 +16,7 @@ from whole_pages import whole
 from loadtests import load_report_command, result_file
 from loadtests.cli import REPORTS
 from loadtests.report import run_document
-from loadtests.report.latency_quantiles import latencies_of
+from loadtests.report.run_figures import latencies_of
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text

@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.chaos.primitives import programs
+from loadtests.chaos.primitives.process_refs import (
+    left_of_program,
+    start_program,
+    stop_program,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,14 +95,14 @@ class SustainedFault(Fault):
 
     def inject(self, record: dict[str, Any]) -> None:
         """Start the process; the fault is in effect when this returns."""
-        programs.start(record["token"], self.name(), record, self.longest_seconds)
+        start_program(record["token"], self.name(), record, self.longest_seconds)
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """End the process."""
-        programs.stop(record["token"])
+        stop_program(record["token"])
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """Report the process."""
-        return programs.left(record["token"])
+        return left_of_program(record["token"])

@@ -17,7 +17,6 @@ import pytest
 from tcp_peers import TcpServer, connect, echo, receive
 from waiting import patience, wait_until
 
-from loadtests.chaos.network.effect import Effect
 from loadtests.chaos.network.proxy import MAX_FAULTS
 from loadtests.chaos.network.proxy_client import (
     ProxyFailedError,
@@ -25,7 +24,7 @@ from loadtests.chaos.network.proxy_client import (
     ask,
     fault_proxy,
 )
-from loadtests.chaos.network.wire import ALL_HELD_BYTES
+from loadtests.chaos.network.wire import ALL_HELD_BYTES, Effect
 from loadtests.chaos.primitives.process_refs import ProcessRef
 
 if TYPE_CHECKING:

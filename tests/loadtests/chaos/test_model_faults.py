@@ -22,16 +22,16 @@ from waiting import patience, wait_until
 from exporter.triton.faulty_model import Fault as ModelFault
 from exporter.triton.faulty_model import write_faulty_model
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.client_faults import CacheStorm
 from loadtests.chaos.faults.model_faults import (
     WRAPPER,
     ErringModel,
     LyingModel,
     StalledStream,
+    UnloadModel,
 )
-from loadtests.chaos.faults.model_unloading import UnloadModel
 from loadtests.chaos.faults.network_faults import Bandwidth
 from loadtests.chaos.faults.process_faults import KillServer
+from loadtests.chaos.faults.sustained_faults import CacheStorm
 from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.primitives import model_control
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import sys
 import time
@@ -17,12 +16,11 @@ from requirements import as_nobody, require_root
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, empty_site
 from tcp_peers import TcpServer, connect, echo
-from waiting import patience, wait_until
+from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
-from loadtests.chaos.faults.peer_faults import OtlpHang, PrometheusAway, TapStalled
+from loadtests.chaos.faults.process_faults import OtlpHang, PrometheusAway, TapStalled
 from loadtests.chaos.measuring.polling import fetch
-from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -107,20 +105,6 @@ def test_a_tap_whose_reader_stops_takes_connections_and_answers_none(
         connection.settimeout(20)
         assert connection.recv(9) == b"HTTP/1.1 "
     assert site.beside.get("/-/healthy").status == 200
-
-
-def test_what_a_process_of_its_own_kept_up_in_0_1_0_is_undone():
-    token = new_token()
-    sender = subprocess.Popen(["sleep", "120"], env={TOKEN_VARIABLE: token})
-    record = {"token": token, "address": "127.0.0.1:1", "process": None}
-    try:
-        wait_until(lambda: TapStalled.residue(record), "the sender runs")
-        TapStalled.revert(record)
-        assert sender.wait(patience()) == -signal.SIGKILL
-        assert TapStalled.residue(record) == []
-    finally:
-        sender.kill()
-        sender.wait()
 
 
 def test_a_prometheus_that_is_away_scrapes_again_afterwards(
