@@ -17,7 +17,6 @@ from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.guarded_runs import Bench
 from loadtests.capacity.search_report import compiled
-from loadtests.capacity.server_side import ServerSide
 from loadtests.errors import PlanError, validation_problems
 from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
@@ -68,10 +67,14 @@ def _measured(
     started_at = time.time()
     mix = prepared(scenario)
     with interruptible() as interrupted:
-        bench = bench_of(
-            scenario, settings, mix, _progress_log(options.quiet), interrupted
+        bench = Bench(
+            scenario,
+            mix,
+            settings.guard,
+            _progress_log(options.quiet),
+            interrupted,
+            run.enter,
         )
-        bench.enter = run.enter
         try:
             found = campaign.run(bench, settings)
         finally:
@@ -82,36 +85,6 @@ def _measured(
         found,
         started_at=started_at,
         production_rate=options.production_rate,
-    )
-
-
-def bench_of(
-    scenario: Scenario,
-    settings: CampaignSettings,
-    mix: Any,
-    log: Callable[[str], None],
-    stopped: Callable[[], bool],
-) -> Bench:
-    """Return the server, the mix and the objective of a search."""
-    slo = scenario.objective()
-    assert slo is not None  # noqa: S101 - `scenario_of` requires one
-    target = scenario.target.target()
-    models = frozenset(entry.spec.name for entry in mix.entries)
-    return Bench(
-        target=target,
-        mix=mix,
-        slo=slo,
-        server=ServerSide(
-            target,
-            models,
-            streamed=any(entry.style == "stream" for entry in mix.entries),
-        ),
-        limits=settings.guard,
-        seed=scenario.seed,
-        timeout_seconds=scenario.timeout_seconds,
-        in_flight=scenario.in_flight,
-        log=log,
-        stopped=stopped,
     )
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from exporter.config import configuration
 from exporter.features.energy.energy_settings import PowerSettings
 from exporter.features.energy.sources.power_model import ModelSettings
 from loadtests.announce import announced
-from loadtests.efficiency.efficiency_curve import CurveOptions, measure
-from loadtests.efficiency.metering import metered
-from loadtests.efficiency.pairs import PairOptions, compare
+from loadtests.efficiency.efficiency_curve import measure
+from loadtests.efficiency.metering import MeteredRun, metered
+from loadtests.efficiency.pairs import compare
 from loadtests.errors import PlanError
 from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
@@ -23,42 +22,24 @@ from loadtests.scenario_options import require_folders, scenario_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Generator, Sequence
 
     from exporter.features.energy.sources import AnySource
     from loadtests.announce import AnnouncedRun
-    from loadtests.efficiency.metering import PowerMeter
-    from loadtests.scenario import Scenario
 
 EXIT_OK: Final = 0
 EXIT_INVALID: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Bench:
-    """What both commands measure with."""
-
-    scenario: Scenario
-    meter: PowerMeter
-    run: AnnouncedRun
-    interrupted: Callable[[], bool]
-
-
 def run_curve(options: argparse.Namespace) -> int:
     """The curve from full load to idle."""
-    with _bench(options, "specpower") as bench:
+    with _metering(options, "specpower") as (announced_run, run):
         report = measure(
-            bench.scenario,
-            prepared(bench.scenario),
-            bench.meter,
-            CurveOptions(
-                level_seconds=options.level_seconds,
-                concurrency=options.concurrency,
-                maximum_per_second=options.maximum,
-                stop=bench.interrupted,
-                log=_log,
-                follow=bench.run.follow,
-            ),
+            run,
+            prepared(run.scenario),
+            level_seconds=options.level_seconds,
+            maximum_per_second=options.maximum,
+            follow=announced_run.follow,
         )
     publish(options, curve_document(report), report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_INVALID
@@ -66,35 +47,31 @@ def run_curve(options: argparse.Namespace) -> int:
 
 def run_pair(options: argparse.Namespace) -> int:
     """Compare the efficiency of two models."""
-    with _bench(options, "pair") as bench:
-        bench.run.enter("pairs")
+    with _metering(options, "pair") as (announced_run, run):
+        announced_run.enter("pairs")
         report = compare(
-            bench.scenario,
-            bench.meter,
-            PairOptions(
-                pairs=options.pairs,
-                block_seconds=options.block_seconds,
-                concurrency=options.concurrency,
-                data=options.labelled,
-                stop=bench.interrupted,
-                log=_log,
-            ),
+            run,
+            pairs=options.pairs,
+            block_seconds=options.block_seconds,
+            data=options.labelled,
         )
     publish(options, pair_document(report), report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_INVALID
 
 
 @contextlib.contextmanager
-def _bench(options: argparse.Namespace, profile: str) -> Generator[_Bench]:
+def _metering(
+    options: argparse.Namespace, profile: str
+) -> Generator[tuple[AnnouncedRun, MeteredRun]]:
     """Announce the run and read power while the block lasts."""
     require_folders(options.json)
     scenario, sources = scenario_of(options), _sources(options)
     with (
         announced(options, "load", scenario.name, profile) as run,
         metered(sources) as meter,
-        interruptible() as interrupted,
+        interruptible() as stop,
     ):
-        yield _Bench(scenario, meter, run, interrupted)
+        yield run, MeteredRun(scenario, options.concurrency, meter, stop, _log)
 
 
 def _sources(options: argparse.Namespace) -> Sequence[AnySource]:

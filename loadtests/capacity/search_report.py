@@ -209,7 +209,7 @@ def compiled(
         rejected_runs=len(bench.rejected),
         spent_seconds=found.spent_seconds,
         started_at=started_at,
-        seed=bench.seed,
+        seed=bench.scenario.seed,
         protocol=bench.target.protocol,
         address=bench.target.address,
         payload_sha256=bench.mix.sha256,
@@ -306,11 +306,10 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
             for name, column in zip(names, shares.T.tolist(), strict=True)
         },
         latency=Quantiles(
-            p50=finite(quantile_of(latencies, 0.5)),
-            p90=finite(quantile_of(latencies, 0.9)),
-            p95=finite(quantile_of(latencies, 0.95)),
-            p99=finite(quantile_of(latencies, 0.99)),
-            p999=finite(quantile_of(latencies, 0.999)),
+            **{
+                name: finite(quantile_of(latencies, float(f"0.{name[1:]}")))
+                for name in Quantiles.model_fields
+            }
         ),
         p99_deviation=_deviation(tails.tolist()) if np.isfinite(tails).all() else None,
         phases=PhaseSeconds(

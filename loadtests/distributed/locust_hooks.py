@@ -142,6 +142,9 @@ def _scenario(environment: Any) -> Scenario:
     return scenario_of(options)
 
 
+# On the master.
+
+
 def _begin(environment: Any, **_: object) -> None:
     if LOAD.scenario is None:
         return
@@ -201,6 +204,9 @@ def _conclude(environment: Any) -> None:
             log.error("%s", error)  # noqa: TRY400 - the reason is in the message
 
 
+# On each worker.
+
+
 def _prepare(environment: Any, msg: Any, **_: object) -> None:
     if LOAD.run is not None:
         LOAD.run.stop()
@@ -246,6 +252,9 @@ def install() -> None:
     hooks: Any = events
     hooks.init_command_line_parser.add_listener(_add_options)
     hooks.init.add_listener(_init)
+
+
+# Locust's table, UI and files, with the microseconds that it rounds away.
 
 
 def bucketed(milliseconds: float) -> float:

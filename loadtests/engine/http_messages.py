@@ -40,7 +40,8 @@ class Answer:
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
-        self._json_bytes: int | None = None
+        self.json_bytes: int | None = None
+        """Length of the JSON before binary tensors; None without any."""
         self.status = 0
         self.keeps_alive = True
         self.complete = False
@@ -54,15 +55,10 @@ class Answer:
         """The content, without chunks."""
         return b"".join(self._parts)
 
-    @property
-    def json_bytes(self) -> int:
-        """Length of the JSON part of the body, in bytes."""
-        return len(self.body) if self._json_bytes is None else self._json_bytes
-
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header."""
         if name.lower() == _JSON_LENGTH and value.isdigit():
-            self._json_bytes = int(value)
+            self.json_bytes = int(value)
 
     def on_body(self, body: bytes) -> None:
         """A part of the content."""

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.histograms.quantiles import interval_ranks
 from exporter.settings import Settings
-from loadtests.dependent_intervals import quantile_side
+from loadtests.dependent_intervals import supported_quantile
 from loadtests.load_objective import parse_limits
 from loadtests.result import HISTOGRAMS, Outcome, finite, quantile_of
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from exporter.histograms.histogram import Histogram
     from loadtests.result import Floats, RunResult
 
-CONFIDENCE: Final = 0.95
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
@@ -92,9 +90,9 @@ def _without_order(histogram: Histogram, q: float) -> Quantile:
 
 def _quantile(seconds: Floats, q: float) -> Quantile:
     """The q-quantile of `seconds` (N,), in order of time; infinite ones are misses."""
-    if interval_ranks(seconds.size, q, CONFIDENCE) is None:
+    side = supported_quantile(seconds, q)
+    if side is None:
         return Quantile(value=None, low=None, high=None)
-    side = quantile_side(seconds, q, CONFIDENCE)
     return Quantile(
         value=finite(side.value),
         low=finite(side.low),

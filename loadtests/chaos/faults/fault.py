@@ -1,7 +1,6 @@
 """The base of every fault: inject, verify, revert, and check for residue.
 
     fault = FreezeServer()
-    fault.require(site)             # what it needs, before anything is touched
     record = fault.prepare(site)    # all that undo will need; goes to disk first
     fault.inject(record)
     assert not fault.missing(record)
@@ -38,14 +37,6 @@ class Fault(Settings):
     def name(cls) -> str:
         """Return its `kind`."""
         return str(cls.model_fields["kind"].default)
-
-    def require(self, site: Site) -> None:
-        """Check that it can be injected there; touches nothing.
-
-        Raises:
-            FaultRefusedError: it lacks a privilege, a program, or a part of the site.
-        """
-        self.prepare(site)
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return everything that `inject` and `revert` need; touches nothing.

@@ -190,7 +190,7 @@ class Repetition:
         for activity in self._experiment.method:
             fault = fault_of(activity)
             if fault is not None:
-                fault.require(self._site)
+                fault.prepare(self._site)
         record.versions |= versions_of(self._site.http)
         if extension.load is not None:
             self._load = stack.enter_context(self._loading(self._site))

@@ -149,11 +149,11 @@ def test_a_proxy_that_is_gone_has_taken_its_faults_along(loaded):
     NetworkDelay.revert(record)
     assert NetworkDelay.residue(record) == []
     with pytest.raises(FaultRefusedError, match="no fault proxy listens"):
-        fault.require(site)
+        fault.prepare(site)
 
 
 def test_without_a_proxy_it_is_refused_and_the_proxy_named(loaded):
     with pytest.raises(FaultRefusedError) as refused:
-        Partition().require(EmbeddedSite(loaded))
+        Partition().prepare(EmbeddedSite(loaded))
     assert "there is no fault proxy in front of the server" in refused.value.reason
     assert "proxy: true" in refused.value.alternative

@@ -126,9 +126,9 @@ def test_a_prometheus_that_is_away_scrapes_again_afterwards(
 def test_nobody_can_be_away_who_is_not_there():
     here = empty_site(peers={"prometheus": f"127.0.0.1:{free_port()}"})
     with pytest.raises(FaultRefusedError, match="nothing listens at"):
-        PrometheusAway().require(here)
+        PrometheusAway().prepare(here)
     with pytest.raises(FaultRefusedError, match="has no tap") as refused:
-        TapStalled().require(here)
+        TapStalled().prepare(here)
     assert "address" in refused.value.alternative
 
 
@@ -138,14 +138,14 @@ def test_what_is_anothers_is_refused():
     with collector(port):
         here = empty_site(peers={"otlp": f"127.0.0.1:{port}"})
         # Root may. What it imports for that may lie where nobody can read it.
-        OtlpHang().require(here)
+        OtlpHang().prepare(here)
         with as_nobody(), pytest.raises(FaultRefusedError, match="not visible"):
-            OtlpHang().require(here)
+            OtlpHang().prepare(here)
 
 
 def test_a_program_does_not_stop_itself():
     with TcpServer(echo) as server, pytest.raises(FaultRefusedError, match="itself"):
-        OtlpHang(address=server.address).require(empty_site())
+        OtlpHang(address=server.address).prepare(empty_site())
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:4317", "example.org:80", "127.0.0.1"])
