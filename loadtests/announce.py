@@ -21,7 +21,7 @@ import urllib3
 from urllib3.util import parse_url
 
 from loadtests.errors import PlanError
-from loadtests.profiles.rate_curve import Phase
+from loadtests.profiles.profile import Phase
 
 if TYPE_CHECKING:
     import argparse
@@ -36,28 +36,64 @@ _USER: Final = re.compile(r"//[^/]*@")
 
 
 class AnnouncedRun:
-    """The announced name, kind, profile and phase of a run."""
+    """A run that the `runs` collectors of sidecars show as triton_run_info.
 
-    def __init__(self, kind: str, name: str, profile: str) -> None:
-        self.kind = kind
+    Args:
+        kind: like "load" or "chaos".
+        name: of the scenario; a suffix makes it unique.
+        profile: of the load.
+        sidecars: URLs of the taps that it is announced to.
+    """
+
+    def __init__(
+        self, kind: str, name: str, profile: str, sidecars: Sequence[str] = ()
+    ) -> None:
         self.name = f"{name}-{secrets.token_hex(3)}"
-        self.profile = profile
         self.problems: list[str] = []
-        """Receivers that could not be reached, and the reasons."""
-        self.news = threading.Event()
+        """Sidecars that could not be reached, and the reasons."""
+        self._about = {"run": self.name, "kind": kind, "profile": profile}
+        self._sidecars = [_checked(url).rstrip("/") for url in sidecars]
+        self._news = threading.Event()
         """Set when another phase begins and when the run ends."""
+        self._over = threading.Event()
         self._schedule: tuple[float, Sequence[Phase]] = (time.monotonic(), ())
+
+    @contextlib.contextmanager
+    def announced(self, phases: Sequence[Phase] = ()) -> Generator[None]:
+        """Announce the run while the block lasts, and its end.
+
+        `phases` are in seconds from now; a run that learns them later calls `enter` or
+        `follow`.
+        """
+        self.follow(phases)
+        if not self._sidecars:
+            yield
+            return
+        thread = threading.Thread(target=self._announce_until_over, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            self._news.set()
+            thread.join(len(self._sidecars) * _TIMEOUT_SECONDS + 1.0)
+            self._announce("ended", ended=True)
 
     def follow(self, phases: Sequence[Phase]) -> None:
         """Set the phases from now on; their times count from now."""
         self._schedule = (time.monotonic(), phases)
-        self.news.set()
+        self._news.set()
 
     def enter(self, phase: str) -> None:
         """Enter a phase now."""
         self.follow((Phase(phase, 0.0, math.inf, None),))
 
-    def phase(self) -> tuple[str, float]:
+    def note(self, problem: str) -> None:
+        """Keep a problem, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _phase(self) -> tuple[str, float]:
         """Return the current phase, and the seconds until it changes."""
         began, phases = self._schedule
         elapsed = time.monotonic() - began
@@ -67,86 +103,46 @@ class AnnouncedRun:
         changes = (p.start_seconds for p in phases if p.start_seconds > elapsed)
         return name, min(changes, default=math.inf) - elapsed
 
-    def note(self, problem: str) -> None:
-        """Keep a problem, once."""
-        if problem not in self.problems:
-            self.problems.append(problem)
+    def _announce_until_over(self) -> None:
+        while True:
+            self._news.clear()
+            if self._over.is_set():
+                return
+            phase, left = self._phase()
+            self._announce(phase)
+            self._news.wait(min(max(left, 0.1), _EVERY_SECONDS))
 
-    def report_problems(self) -> None:
-        """Report the receivers that could not be reached."""
-        for problem in self.problems:
-            sys.stderr.write(f"tritonwatch: {problem}\n")
-
-
-class SidecarAnnouncer:
-    """POSTs to the tap of a sidecar, whose `runs` collector shows it as triton_run_info."""
-
-    def __init__(self, url: str) -> None:
-        self._url = _checked(url, "--sidecar").rstrip("/")
-
-    def announce(self, run: AnnouncedRun, phase: str, *, ended: bool = False) -> None:
-        """Announce the phase of an active run, or its end."""
-        notice = {
-            "run": run.name,
-            "kind": run.kind,
-            "profile": run.profile,
-            "phase": phase,
-            "ttl_seconds": TTL_SECONDS,
-            "ended": ended,
-        }
-        post_json(f"{self._url}/v1/runs", notice, run)
+    def _announce(self, phase: str, *, ended: bool = False) -> None:
+        notice = {"phase": phase, "ttl_seconds": TTL_SECONDS, "ended": ended}
+        for url in self._sidecars:
+            post_json(f"{url}/v1/runs", self._about | notice, self)
 
 
-def announcers_among(options: argparse.Namespace) -> tuple[SidecarAnnouncer, ...]:
-    """Return the sidecar that `--sidecar` of `command_options.add_announcers` names.
-
-    Raises:
-        PlanError: the address is invalid.
-    """
-    return () if options.sidecar is None else (SidecarAnnouncer(options.sidecar),)
+def sidecars_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the URL that `--sidecar` of `command_options.add_announcers` names."""
+    return () if options.sidecar is None else (options.sidecar,)
 
 
 @contextlib.contextmanager
-def announcing(
-    run: AnnouncedRun,
-    announcers: Sequence[SidecarAnnouncer],
+def announced(
+    options: argparse.Namespace,
+    kind: str,
+    name: str,
+    profile: str,
     phases: Sequence[Phase] = (),
-) -> Generator[None]:
-    """Announce a run while the block lasts, and its end.
+) -> Generator[AnnouncedRun]:
+    """Announce the run of a command while the block lasts, and report problems at its end.
 
-    `phases` are in seconds from now; a run that learns them later calls `enter` or
-    `follow`.
+    Raises:
+        PlanError: the address of the sidecar is invalid.
     """
-    run.follow(phases)
-    if not announcers:
-        yield
-        return
-    over = threading.Event()
-    thread = threading.Thread(
-        target=_announce_until, args=(run, announcers, over), daemon=True
-    )
-    thread.start()
+    run = AnnouncedRun(kind, name, profile, sidecars_of(options))
     try:
-        yield
+        with run.announced(phases):
+            yield run
     finally:
-        over.set()
-        run.news.set()
-        thread.join(len(announcers) * _TIMEOUT_SECONDS + 1.0)
-        for announcer in announcers:
-            announcer.announce(run, "ended", ended=True)
-
-
-def _announce_until(
-    run: AnnouncedRun, announcers: Sequence[SidecarAnnouncer], over: threading.Event
-) -> None:
-    while True:
-        run.news.clear()
-        if over.is_set():
-            return
-        phase, left = run.phase()
-        for announcer in announcers:
-            announcer.announce(run, phase)
-        run.news.wait(min(max(left, 0.1), _EVERY_SECONDS))
+        for problem in run.problems:
+            sys.stderr.write(f"tritonwatch: {problem}\n")
 
 
 def post_json(url: str, document: Mapping[str, Any], run: AnnouncedRun) -> None:
@@ -188,11 +184,11 @@ def _without_secrets(url: str) -> str:
     return _USER.sub("//", url.partition("?")[0])
 
 
-def _checked(url: str, option: str) -> str:
+def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise PlanError(
             f"found {_without_secrets(url)!r}; want a URL like http://localhost:8004",
-            option,
+            "--sidecar",
         )
     return url

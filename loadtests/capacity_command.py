@@ -12,22 +12,22 @@ from pydantic import ValidationError
 from exporter.errors import ConfigError
 from exporter.features.runs.run_board import notice_of
 from loadtests import scenario_options
-from loadtests.announce import AnnouncedRun, announcers_among, announcing, post_json
+from loadtests.announce import announced, post_json
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.guarded_runs import Bench
-from loadtests.capacity.report_assembly import compiled
-from loadtests.capacity.server_side import ServerSide
+from loadtests.capacity.search_report import compiled
 from loadtests.errors import PlanError, validation_problems
+from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
-from loadtests.prepare import prepared
+from loadtests.json_file import publish
 from loadtests.report.capacity_document import document
-from loadtests.report.publishing import publish
 from loadtests.scenario_options import require_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loadtests.announce import AnnouncedRun
     from loadtests.capacity.search_report import CapacityReport
     from loadtests.scenario import Scenario
 
@@ -39,14 +39,12 @@ EXIT_INVALID: Final = 3
 def run(options: argparse.Namespace) -> int:
     """Search, print the result, and return the exit status."""
     scenario, settings = scenario_of(options), settings_of(options)
-    announcers = announcers_among(options)
-    going = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
-    with announcing(going, announcers):
-        report = _measured(options, scenario, settings, going)
-    publish(options, document(report), report.model_dump_json(indent=2))
-    if options.sidecar is not None:
-        _report_to(options.sidecar, report, going)
-    going.report_problems()
+    require_folders(options.json, options.html)
+    with announced(options, "capacity", scenario.name, scenario.profile.kind) as run:
+        report = _measured(options, scenario, settings, run)
+        publish(options, document(report), report.model_dump_json(indent=2))
+        if options.sidecar is not None:
+            _report_to(options.sidecar, report, run)
     return exit_of(report)
 
 
@@ -66,14 +64,17 @@ def _measured(
     settings: CampaignSettings,
     run: AnnouncedRun,
 ) -> CapacityReport:
-    require_folders(options.json, options.html)
     started_at = time.time()
     mix = prepared(scenario)
     with interruptible() as interrupted:
-        bench = bench_of(
-            scenario, settings, mix, _progress_log(options.quiet), interrupted
+        bench = Bench(
+            scenario,
+            mix,
+            settings.guard,
+            _progress_log(options.quiet),
+            interrupted,
+            run.enter,
         )
-        bench.enter = run.enter
         try:
             found = campaign.run(bench, settings)
         finally:
@@ -84,36 +85,6 @@ def _measured(
         found,
         started_at=started_at,
         production_rate=options.production_rate,
-    )
-
-
-def bench_of(
-    scenario: Scenario,
-    settings: CampaignSettings,
-    mix: Any,
-    log: Callable[[str], None],
-    stopped: Callable[[], bool],
-) -> Bench:
-    """Return the server, the mix and the objective of a search."""
-    slo = scenario.objective()
-    assert slo is not None  # noqa: S101 - `scenario_of` requires one
-    target = scenario.target.target()
-    models = frozenset(entry.spec.name for entry in mix.entries)
-    return Bench(
-        target=target,
-        mix=mix,
-        slo=slo,
-        server=ServerSide(
-            target,
-            models,
-            streamed=any(entry.style == "stream" for entry in mix.entries),
-        ),
-        limits=settings.guard,
-        seed=scenario.seed,
-        timeout_seconds=scenario.timeout_seconds,
-        in_flight=scenario.in_flight,
-        log=log,
-        stopped=stopped,
     )
 
 

@@ -70,7 +70,7 @@ def _add_list(commands: Subparsers) -> None:
         commands,
         "list",
         "list the load profiles",
-        "loadtests.profiles.profile_list_command:run",
+        "loadtests.run_command:list_profiles",
     )
     parser.add_argument("profile", nargs="*", metavar="KIND", help="only these")
 

@@ -140,7 +140,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def add_announcers(parser: argparse.ArgumentParser) -> None:
-    """Add the option of announcements; `announce.announcers_among` reads it."""
+    """Add the option of announcements; `announce.sidecars_of` reads it."""
     add_values(
         parser,
         (

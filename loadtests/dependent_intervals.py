@@ -29,7 +29,7 @@ from loadtests.result import quantile_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from loadtests.result import Floats, Requests
+    from loadtests.result import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,10 @@ def quantile_side(waits: Floats, q: float, confidence: float) -> Side:
     return Side(value, *ends, effective_requests=worth)
 
 
-def latency_side(requests: Requests, q: float, confidence: float = 0.95) -> Side | None:
-    """The q-quantile of latency over all requests, exact; None of too few of them.
-
-    Requests without a correct answer are infinitely late.
-    """
-    waits = requests.waits
+def supported_quantile(
+    waits: Floats, q: float, confidence: float = 0.95
+) -> Side | None:
+    """The q-quantile as `quantile_side` has it; None of too few `waits` (N,) for it."""
     if interval_ranks(waits.size, q, confidence, waits.size) is None:
         return None
     return quantile_side(waits, q, confidence)

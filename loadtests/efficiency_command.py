@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from exporter.config import configuration
 from exporter.features.energy.energy_settings import PowerSettings
 from exporter.features.energy.sources.power_model import ModelSettings
-from loadtests.announce import AnnouncedRun, announcers_among, announcing
-from loadtests.efficiency.efficiency_curve import CurveOptions, measure
-from loadtests.efficiency.metering import metered
-from loadtests.efficiency.pairs import PairOptions, compare
+from loadtests.announce import announced
+from loadtests.efficiency.efficiency_curve import measure
+from loadtests.efficiency.metering import MeteredRun, metered
+from loadtests.efficiency.pairs import compare
 from loadtests.errors import PlanError
+from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
-from loadtests.prepare import prepared
+from loadtests.json_file import publish
 from loadtests.report.efficiency_document import curve_document, pair_document
-from loadtests.report.publishing import publish
 from loadtests.scenario_options import require_folders, scenario_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from exporter.features.energy.sources import AnySource
-    from loadtests.scenario import Scenario
+    from loadtests.announce import AnnouncedRun
 
 EXIT_OK: Final = 0
 EXIT_INVALID: Final = 3
@@ -33,25 +33,13 @@ EXIT_INVALID: Final = 3
 
 def run_curve(options: argparse.Namespace) -> int:
     """The curve from full load to idle."""
-    scenario, sources = _scenario(options), _sources(options)
-    run = AnnouncedRun("load", scenario.name, "specpower")
-    with (
-        _announced(run, options),
-        metered(sources) as meter,
-        interruptible() as interrupted,
-    ):
+    with _metering(options, "specpower") as (announced_run, run):
         report = measure(
-            scenario,
-            prepared(scenario),
-            meter,
-            CurveOptions(
-                level_seconds=options.level_seconds,
-                concurrency=options.concurrency,
-                maximum_per_second=options.maximum,
-                stop=interrupted,
-                log=_log,
-                follow=run.follow,
-            ),
+            run,
+            prepared(run.scenario),
+            level_seconds=options.level_seconds,
+            maximum_per_second=options.maximum,
+            follow=announced_run.follow,
         )
     publish(options, curve_document(report), report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_INVALID
@@ -59,43 +47,31 @@ def run_curve(options: argparse.Namespace) -> int:
 
 def run_pair(options: argparse.Namespace) -> int:
     """Compare the efficiency of two models."""
-    scenario, sources = _scenario(options), _sources(options)
-    run = AnnouncedRun("load", scenario.name, "pair")
-    with (
-        _announced(run, options),
-        metered(sources) as meter,
-        interruptible() as interrupted,
-    ):
-        run.enter("pairs")
+    with _metering(options, "pair") as (announced_run, run):
+        announced_run.enter("pairs")
         report = compare(
-            scenario,
-            meter,
-            PairOptions(
-                pairs=options.pairs,
-                block_seconds=options.block_seconds,
-                concurrency=options.concurrency,
-                data=options.labelled,
-                stop=interrupted,
-                log=_log,
-            ),
+            run,
+            pairs=options.pairs,
+            block_seconds=options.block_seconds,
+            data=options.labelled,
         )
     publish(options, pair_document(report), report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_INVALID
 
 
 @contextlib.contextmanager
-def _announced(run: AnnouncedRun, options: argparse.Namespace) -> Generator[None]:
-    """Announce the run; report receivers that could not be reached at its end."""
-    try:
-        with announcing(run, announcers_among(options)):
-            yield
-    finally:
-        run.report_problems()
-
-
-def _scenario(options: argparse.Namespace) -> Scenario:
+def _metering(
+    options: argparse.Namespace, profile: str
+) -> Generator[tuple[AnnouncedRun, MeteredRun]]:
+    """Announce the run and read power while the block lasts."""
     require_folders(options.json)
-    return scenario_of(options)
+    scenario, sources = scenario_of(options), _sources(options)
+    with (
+        announced(options, "load", scenario.name, profile) as run,
+        metered(sources) as meter,
+        interruptible() as stop,
+    ):
+        yield run, MeteredRun(scenario, options.concurrency, meter, stop, _log)
 
 
 def _sources(options: argparse.Namespace) -> Sequence[AnySource]:

@@ -1,21 +1,52 @@
-"""Runs a scenario, for the command and for experiments; Locust takes its options from here."""
+"""Prepares a scenario's requests and runs it, for commands and experiments.
+
+Locust takes its options from here.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from exporter.errors import InvalidRequestError
+from exporter.own_requests.own_request import check_parameters
+from exporter.own_requests.payload import InputSettings, make_payload
 from loadtests.engine import Options, run_closed, run_open
+from loadtests.errors import LoadError, PlanError
 from loadtests.machine_guard import Guard, GuardLimits, guarded
+from loadtests.mix import Entry, Mix, Style
+from loadtests.payloads.bodies import Row, body_of, corrupted
+from loadtests.payloads.data_file import rows_of
+from loadtests.payloads.metadata import model_spec, require_fit, takes_binary
+from loadtests.payloads.prompts import (
+    PromptSettings,
+    openai_body,
+    prompts_of,
+    row_of,
+    text_spec,
+)
 from loadtests.profiles.profile import arrivals_of
+from loadtests.result import Outcome
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from exporter.triton.protocol_types import ModelSpec
     from loadtests.machine_guard import Watch
-    from loadtests.mix import Mix
+    from loadtests.mix import Body
     from loadtests.result import RunResult
-    from loadtests.scenario import Scenario
+    from loadtests.scenario import ModelSettings, Scenario
+    from loadtests.target import Target
+
+MAX_BYTES: Final = 512 << 20
+"""Limit of all bodies of one model."""
+_PAYLOADS, _CORRUPTIONS = 4, 5  # streams of random numbers of one seed
 
 
 def execute_watched(
@@ -78,3 +109,180 @@ def _sent(scenario: Scenario, mix: Mix, options: Options | None) -> RunResult:
     return run_open(
         target, mix, arrivals, in_flight=scenario.in_flight, options=options
     )
+
+
+def prepared(scenario: Scenario) -> Mix:
+    """Return the mix of a scenario.
+
+    Every entry's first request is sent once, so that one that fails is reported before
+    the run, in the server's words.
+
+    Raises:
+        LoadError: there is no server or no such model, or it refuses the request.
+        PlanError: the data does not fit the model.
+    """
+    target = scenario.target.target()
+    entries: list[Entry] = []
+    for model in scenario.models:
+        spec = model_spec(target, model.model, model.version)
+        _check_parameters(spec, model)
+        if target.is_openai:
+            bodies = _openai_bodies(target, model, scenario.seed)
+        else:
+            if model.prompts is not None:
+                spec = text_spec(spec)
+            bodies = _bodies(target, spec, model, scenario.seed)
+        entries += _entries(spec, model, bodies, scenario.seed)
+    mix = Mix(tuple(entries))
+    _require_streams(scenario, mix)
+    for entry in mix.entries:
+        _try_out(target, entry, scenario.timeout_seconds)
+    return mix
+
+
+def _require_streams(scenario: Scenario, mix: Mix) -> None:
+    for limits in (scenario.objective(), scenario.limits()):
+        for term in limits.terms if limits is not None else ():
+            unary = [entry.name for entry in mix.entries if entry.style != "stream"]
+            if unary and term.measure != "latency":
+                raise PlanError(
+                    f"found {term.text!r}, which needs streamed answers; {unary[0]} "
+                    "does not stream"
+                )
+
+
+def _check_parameters(spec: ModelSpec, model: ModelSettings) -> None:
+    try:
+        check_parameters(model.parameters, string_ids=spec.sequence_id_type == "STRING")
+    except InvalidRequestError as error:
+        raise PlanError(str(error), f"model {model.model}") from None
+
+
+def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
+    if model.data is not None:
+        given = rows_of(Path(model.data), spec, batch=model.batch)
+        return [
+            Row(row.inputs, row.expected, model.parameters)
+            for row in islice(given, model.variants)
+        ]
+    rng = np.random.default_rng((seed, _PAYLOADS))
+    overrides = _overrides(spec, model)
+    try:
+        return [
+            Row(make_payload(spec, overrides, rng).inputs, {}, model.parameters)
+            for _ in range(model.variants)
+        ]
+    except InvalidRequestError as error:
+        raise PlanError(str(error), f"model {model.model}") from None
+
+
+def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings]:
+    """Return the given settings, with the wanted batch where the model takes batches."""
+    overrides = dict(model.inputs)
+    if model.batch == 1:
+        return overrides
+    # Without Triton's configuration, an open first dimension is the only indication.
+    opens = all(t.shape[:1] == (-1,) for t in spec.inputs if not t.optional)
+    if not spec.max_batch_size and not opens:
+        raise PlanError(
+            f"found batch {model.batch}; {spec.name} does not support batches",
+            f"model {model.model}",
+        )
+    for tensor in spec.inputs:
+        given = overrides.get(tensor.name, InputSettings())
+        if given.shape is None and not tensor.optional:
+            rest = tuple(1 if size < 0 else size for size in tensor.shape[1:])
+            shape = (model.batch, *rest)
+            overrides[tensor.name] = given.model_copy(update={"shape": shape})
+    return overrides
+
+
+def _bodies(
+    target: Target, spec: ModelSpec, model: ModelSettings, seed: int
+) -> tuple[Body, ...]:
+    require_fit(spec, target)
+    if spec.decoupled and target.protocol == "http" and model.corrupt_ratio:
+        raise PlanError(
+            f"found corrupt_ratio for {spec.name}, which streams; this is not "
+            "possible over HTTP: use --protocol grpc",
+            f"model {model.model}",
+        )
+    rows: Iterable[Row]
+    if model.prompts is None:
+        rows = _rows(spec, model, seed)
+    else:
+        prompts = prompts_of(model.prompts, model.variants, seed)
+        rows = (row_of(spec, prompt, model.parameters) for prompt in prompts)
+    binary = takes_binary(target)
+    made = (body_of(spec, row, target.protocol, binary=binary) for row in rows)
+    return _bounded(made, model)
+
+
+def _openai_bodies(target: Target, model: ModelSettings, seed: int) -> tuple[Body, ...]:
+    prompts = prompts_of(model.prompts or PromptSettings(), model.variants, seed)
+    made = (openai_body(target, model.model, p, model.parameters) for p in prompts)
+    return _bounded(made, model)
+
+
+def _bounded(made: Iterable[Body], model: ModelSettings) -> tuple[Body, ...]:
+    bodies: list[Body] = []
+    size = 0
+    for body in made:
+        bodies.append(body)
+        size += len(body.data)
+        if size > MAX_BYTES:
+            raise PlanError(
+                f"found more than {MAX_BYTES} bytes in the first {len(bodies)} requests; "
+                "give fewer variants",
+                f"model {model.model}",
+            )
+    return tuple(bodies)
+
+
+def _entries(
+    spec: ModelSpec, model: ModelSettings, bodies: tuple[Body, ...], seed: int
+) -> list[Entry]:
+    style: Style = "unary"
+    if spec.decoupled:
+        style = "stream"
+    elif spec.sequence:
+        style = "sequence"
+    sound = Entry(
+        name=model.model,
+        spec=spec,
+        bodies=bodies,
+        weight=model.weight * (1.0 - model.corrupt_ratio),
+        style=style,
+        sequence_length=model.sequence_length,
+        tolerance=model.tolerance,
+    )
+    if not model.corrupt_ratio:
+        return [sound]
+    rng = np.random.default_rng((seed, _CORRUPTIONS))
+    corrupt = Entry(
+        name=f"{model.model} (corrupt)",
+        spec=spec,
+        bodies=tuple(corrupted(body, rng) for body in bodies),
+        weight=model.weight * model.corrupt_ratio,
+        style=style,
+        sequence_length=1,
+        refused=True,
+    )
+    return [sound, corrupt]
+
+
+def _try_out(target: Target, entry: Entry, timeout_seconds: float) -> None:
+    """Send one request, or one whole sequence, so that no sequence remains open."""
+    count = entry.sequence_length if entry.style == "sequence" else 1
+    result = run_closed(
+        target,
+        Mix((entry,)),
+        concurrency=1,
+        duration_seconds=timeout_seconds * count,
+        requests=min(count, 100),
+        options=Options(timeout_seconds=timeout_seconds),
+    )
+    if result.requests.count(Outcome.OK) == len(result.requests):
+        return
+    said = next(iter(result.errors), f"no answer within {timeout_seconds:g} s")
+    raise LoadError(f"the first request to {entry.name} failed: {said}")

@@ -1,19 +1,23 @@
-"""Results as JSON files: read within a limit, checked, written; their published schemas."""
+"""Results as files: JSON that is read within a limit and checked, reports, schemas."""
 
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
 from loadtests.errors import PlanError, validation_problems
+from pages import page_html, page_text
 
 if TYPE_CHECKING:
+    import argparse
     from pathlib import Path
     from typing import TypeVar
 
     from exporter.settings import Settings
+    from pages.blocks import Document
 
     Model = TypeVar("Model", bound=Settings)
 
@@ -99,3 +103,16 @@ def write(path: Path, content: str) -> None:
 def schema(model: type[Settings]) -> str:
     """Return the published JSON schema of a model."""
     return json.dumps(model.model_json_schema(), indent=2, sort_keys=True)
+
+
+def publish(options: argparse.Namespace, document: Document, as_json: str) -> None:
+    """Print a report, and write the files that `--html` and `--json` name.
+
+    Raises:
+        PlanError: a file cannot be written.
+    """
+    sys.stdout.write(page_text.render(document))
+    if options.html is not None:
+        write(options.html, page_html.render(document))
+    if options.json is not None:
+        write(options.json, f"{as_json}\n")

@@ -10,9 +10,9 @@ from loadtests.capacity import search_report
 from loadtests.capacity.search_report import CapacityReport
 from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
 from loadtests.errors import PlanError
+from loadtests.json_file import publish
 from loadtests.report import capacity_document, comparison_report, run_document
 from loadtests.report.comparison_report import Comparison
-from loadtests.report.publishing import publish
 from loadtests.report.run_report import RunReport, report_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from exporter.histograms.histogram import Histogram
 from loadtests import json_file
-from loadtests.dependent_intervals import latency_side
+from loadtests.dependent_intervals import supported_quantile
 from loadtests.errors import PlanError
 from loadtests.plan import MAX_REQUESTS
 from loadtests.result import (
@@ -171,7 +171,7 @@ def _quantiles(histogram: Histogram) -> dict[str, Any]:
 
 
 def _exact(requests: Requests, q: float) -> dict[str, Any]:
-    side = latency_side(requests, q)
+    side = supported_quantile(requests.waits, q)
     if side is None:
         return {"value": None, "interval": None}
     ends = [finite(side.low), finite(side.high)]

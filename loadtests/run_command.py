@@ -1,18 +1,19 @@
-"""The command `tritonwatch load run`."""
+"""The commands `tritonwatch load run` and `tritonwatch load list`."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from loadtests import result_file, sidecar_view
-from loadtests.announce import AnnouncedRun, announcers_among, announcing
+from loadtests.announce import announced
 from loadtests.engine import Options
-from loadtests.execute import execute
+from loadtests.errors import PlanError
+from loadtests.execute import execute, prepared
 from loadtests.interrupt import interruptible
 from loadtests.machine_guard import Guard, GuardLimits, guarded
-from loadtests.prepare import prepared
+from loadtests.profiles import AnyProfile
 from loadtests.run_text import Line, text
 from loadtests.scenario_options import require_folders, scenario_of
 
@@ -32,10 +33,9 @@ def run(options: argparse.Namespace) -> int:
     """Execute one load run, announce it and write its result."""
     scenario = scenario_of(options)
     require_folders(options.json)
-    announcers = announcers_among(options)
     line = None if options.quiet else Line(sys.stderr, scenario)
-    going = AnnouncedRun("load", scenario.name, scenario.profile.kind)
-    with announcing(going, announcers, scenario.profile.phases()):
+    profile = scenario.profile
+    with announced(options, "load", scenario.name, profile.kind, profile.phases()):
         before = _page(options.metrics)
         with Guard(scenario.target.target(), GuardLimits()) as guard:
             result = _measured(scenario, line)
@@ -45,7 +45,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         result_file.write(result, options.json)
     sys.stdout.write(text(scenario, result))
-    going.report_problems()
     return exit_of(scenario, result)
 
 
@@ -74,3 +73,20 @@ def exit_of(scenario: Scenario, result: RunResult) -> int:
     if False in passed:
         return EXIT_FINDING
     return EXIT_INVALID if None in passed else EXIT_OK
+
+
+def list_profiles(options: argparse.Namespace) -> int:
+    """Print the profiles."""
+    members = {
+        member.model_fields["kind"].default: member
+        for member in get_args(get_args(AnyProfile)[0])
+    }
+    unknown = sorted(set(options.profile) - members.keys())
+    if unknown:
+        raise PlanError(
+            f"found {unknown}; want one of {', '.join(members)}", "load list"
+        )
+    for kind in options.profile or members:
+        sentence = (members[kind].__doc__ or "").strip().partition("\n")[0]
+        sys.stdout.write(f"{kind:<10} {sentence}\n")
+    return 0

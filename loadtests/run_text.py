@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
 
-from loadtests.dependent_intervals import latency_side
+from loadtests.dependent_intervals import supported_quantile
 from loadtests.result import Outcome
 from pages.units import duration, percent
 
@@ -128,7 +128,8 @@ def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
 
 def _latency_line(result: RunResult) -> str:
     """The exact quantiles over all requests."""
-    sides = ((q, latency_side(result.requests, q)) for q in _QUANTILES)
+    waits = result.requests.waits
+    sides = ((q, supported_quantile(waits, q)) for q in _QUANTILES)
     shown = [
         f"p{100 * q:g} {duration(s.value) if math.isfinite(s.value) else 'no answer'}"
         for q, s in sides

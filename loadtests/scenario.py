@@ -6,7 +6,13 @@ import json
 import os
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from exporter.config import config_file, config_problems
 from exporter.config.configuration import Address
@@ -18,11 +24,11 @@ from loadtests.load_objective import parse as parse_objective
 from loadtests.load_objective import parse_limits
 from loadtests.payloads.prompts import PromptSettings
 from loadtests.profiles import AnyProfile
-from loadtests.profiles.rate_curve import Phase
+from loadtests.profiles.profile import Phase
 from loadtests.target import Protocol, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from loadtests.load_objective import Slo
@@ -158,19 +164,16 @@ class Scenario(Settings):
     """Limits that a request meets together to be a good one, like
     "ttft<500ms,itl<50ms"."""
 
-    @field_validator("slo")
+    @field_validator("slo", "goodput")
     @classmethod
-    def _has_valid_objective(cls, slo: str | None) -> str | None:
-        if slo is not None:
-            _require_valid(parse_objective, slo)
-        return slo
-
-    @field_validator("goodput")
-    @classmethod
-    def _has_valid_limits(cls, goodput: str | None) -> str | None:
-        if goodput is not None:
-            _require_valid(parse_limits, goodput)
-        return goodput
+    def _has_valid_terms(cls, text: str | None, info: ValidationInfo) -> str | None:
+        parse = parse_objective if info.field_name == "slo" else parse_limits
+        try:
+            if text is not None:
+                parse(text)
+        except PlanError as error:
+            raise ValueError("; ".join(error.problems)) from None
+        return text
 
     @model_validator(mode="after")
     def _fits_protocol(self) -> Scenario:
@@ -187,13 +190,6 @@ class Scenario(Settings):
     def limits(self) -> Slo | None:
         """Return the limits of goodput as terms."""
         return None if self.goodput is None else parse_limits(self.goodput)
-
-
-def _require_valid(parse: Callable[[str], Slo], text: str) -> None:
-    try:
-        parse(text)
-    except PlanError as error:
-        raise ValueError("; ".join(error.problems)) from None
 
 
 def to_json(scenario: Scenario) -> str:

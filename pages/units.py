@@ -32,7 +32,7 @@ def percent(ratio: float | None, sign: str = "") -> str:
             f"> {100 - _LEAST_PERCENT} %" if round(ratio) else f"< {_LEAST_PERCENT} %"
         )
     decimals = min(max(2 - math.floor(math.log10(rest)), 0), 4)
-    shown = f"{100.0 * ratio:{sign}.{decimals}f}"
+    shown = f"{100.0 * ratio + 0.0:{sign}.{decimals}f}"  # not "-0"
     return f"{shown.rstrip('0').rstrip('.') if decimals else shown} %"
 
 

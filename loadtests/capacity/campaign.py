@@ -72,7 +72,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
         return _hopeless(bench, unloaded, began)
     bench.unloaded_p50 = unloaded
     start = ramped(bench, _START / unloaded, settings.search.most_rate)
-    rng = np.random.default_rng((bench.seed, _SEARCH))
+    rng = np.random.default_rng((bench.scenario.seed, _SEARCH))
     search = Search(
         bench.measure,
         bench.slo.allowed,
@@ -86,7 +86,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     ending = search.run(start)
     found = None
     if ending in {"precise", "budget"} and search.bracketed:
-        search.rng = np.random.default_rng((bench.seed, _BOOTSTRAP))
+        search.rng = np.random.default_rng((bench.scenario.seed, _BOOTSTRAP))
         found = search.found(resamples=RESAMPLES)
     bench.settle()
     findings = _findings(bench, ending, found, settings.search.level_ratio)

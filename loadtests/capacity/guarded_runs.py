@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtests.capacity.observation import Observation, observation, settled_alike
-from loadtests.capacity.server_side import Phases, phases
+from loadtests.capacity.server_side import Phases, ServerSide, phases
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.machine_guard import Guard, GuardLimits, Watch
 from loadtests.profiles.profile import arrivals_of
-from loadtests.profiles.steady import Poisson
+from loadtests.profiles.rate_profiles import Poisson
 from loadtests.result import Outcome
 from pages.units import percent
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from exporter.triton.protocol_types import ModelStatistics
-    from loadtests.capacity.server_side import ServerSide
     from loadtests.load_objective import Slo
     from loadtests.mix import Mix
     from loadtests.result import Floats, RunResult
+    from loadtests.scenario import Scenario
     from loadtests.target import Target
 
 _PATIENCE: Final = 4.0  # times the limit; later answers are late in any case
@@ -76,14 +76,10 @@ def _throughput(ended: Floats, start: float, end: float) -> float:
 class Bench:
     """One server, one mix and one objective, measured again and again."""
 
-    target: Target
+    scenario: Scenario
+    """Its objective is the one of the search; its profile is not used."""
     mix: Mix
-    slo: Slo
-    server: ServerSide
     limits: GuardLimits
-    seed: int
-    timeout_seconds: float
-    in_flight: int
     log: Callable[[str], None]
     stopped: Callable[[], bool]
     enter: Callable[[str], None] = lambda _: None
@@ -92,7 +88,20 @@ class Bench:
     rejected: list[Record] = field(default_factory=list)
     unloaded_p50: float = math.inf
     """Median latency of one request at a time, once known."""
+    target: Target = field(init=False)
+    slo: Slo = field(init=False)
+    server: ServerSide = field(init=False)
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def __post_init__(self) -> None:
+        slo = self.scenario.objective()
+        assert slo is not None  # noqa: S101 - the command requires one
+        self.slo, self.target = slo, self.scenario.target.target()
+        self.server = ServerSide(
+            self.target,
+            frozenset(entry.spec.name for entry in self.mix.entries),
+            streamed=any(entry.style == "stream" for entry in self.mix.entries),
+        )
 
     @property
     def schedule_sha256(self) -> str:
@@ -102,7 +111,9 @@ class Bench:
     def alone(self, seconds: float, index: int) -> RunResult:
         """Send one request at a time, for the unloaded latency."""
         options = Options(
-            timeout_seconds=self._timeout(), seed=self.seed + index, stop=self.stopped
+            timeout_seconds=self._timeout(),
+            seed=self.scenario.seed + index,
+            stop=self.stopped,
         )
         return run_closed(
             self.target,
@@ -148,14 +159,14 @@ class Bench:
 
     def _sent(self, rate: float, seconds: float, index: int) -> RunResult:
         profile = Poisson(requests_per_second=rate, duration_seconds=seconds)
-        arrivals = arrivals_of(profile, self.seed * 100_003 + index)
+        arrivals = arrivals_of(profile, self.scenario.seed * 100_003 + index)
         if not arrivals.size:
             arrivals = np.array([seconds / 2])
         self._digest.update(arrivals.tobytes())
         options = Options(
             timeout_seconds=self._timeout(),
             slo_seconds=self.slo.limit_seconds,
-            seed=self.seed + index,
+            seed=self.scenario.seed + index,
             stop=self.stopped,
             profile=profile.model_dump(mode="json"),
         )
@@ -163,7 +174,7 @@ class Bench:
             self.target,
             self.mix,
             arrivals,
-            in_flight=self.in_flight,
+            in_flight=self.scenario.in_flight,
             options=options,
         )
 
@@ -202,8 +213,10 @@ class Bench:
     def _timeout(self) -> float:
         limit = self.slo.limit_seconds
         if limit is None:
-            return self.timeout_seconds
-        return min(self.timeout_seconds, max(_PATIENCE * limit, _LEAST_TIMEOUT))
+            return self.scenario.timeout_seconds
+        return min(
+            self.scenario.timeout_seconds, max(_PATIENCE * limit, _LEAST_TIMEOUT)
+        )
 
     def _quieten(self) -> None:
         """Wait until the server has emptied its queues after an overload."""
@@ -215,7 +228,9 @@ class Bench:
                 concurrency=1,
                 duration_seconds=1.0,
                 requests=3,
-                options=Options(timeout_seconds=self._timeout(), seed=self.seed),
+                options=Options(
+                    timeout_seconds=self._timeout(), seed=self.scenario.seed
+                ),
             )
             if self._unloaded(one):
                 return

@@ -56,14 +56,15 @@ def _add_list(commands: Subparsers) -> None:
         commands,
         "list",
         "list the shipped experiments, and the faults with their settings",
-        "loadtests.chaos.experiment_list_command:run",
+        "loadtests.chaos.chaos_commands:list_experiments",
     )
     parser.add_argument("--faults", action="store_true", help="list only the faults")
 
 
 def _add_run(commands: Subparsers) -> None:
-    module = "loadtests.chaos.experiment_commands"
-    parser = add_command(commands, "run", "run experiments", f"{module}:run", _RUN)
+    module = "loadtests.chaos.chaos_commands"
+    run = f"{module}:run_experiments"
+    parser = add_command(commands, "run", "run experiments", run, _RUN)
     parser.add_argument(
         "experiments", nargs="+", metavar="NAME|FILE", help="experiments to run"
     )
@@ -98,7 +99,7 @@ def _add_soak(commands: Subparsers) -> None:
         commands,
         "soak",
         "inject random faults for a while, and watch for leaks",
-        "loadtests.chaos.experiment_commands:soak",
+        "loadtests.chaos.chaos_commands:soak",
         _SOAK,
     )
     add_values(
@@ -125,7 +126,7 @@ def _add_report(commands: Subparsers) -> None:
         commands,
         "report",
         "make a report of one journal, or a scorecard of several",
-        "loadtests.chaos.chaos_report_command:run",
+        "loadtests.chaos.chaos_commands:report",
         _REPORT,
     )
     parser.add_argument(
@@ -152,7 +153,7 @@ def _add_undo(commands: Subparsers) -> None:
         commands,
         "undo",
         "revert faults that experiments have left",
-        "loadtests.chaos.undoing.undo_command:run",
+        "loadtests.chaos.chaos_commands:undo",
         "Revert the faults of every experiment whose runner has ended. Safe to run at any "
         "time, and repeatedly. Exits with 1 if a fault could not be reverted.",
     )

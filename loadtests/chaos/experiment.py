@@ -22,7 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from exporter.config import config_file, config_problems
 from exporter.errors import ConfigError
@@ -39,17 +45,22 @@ from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import RecoverySettings
 from loadtests.chaos.targets import AnyTarget
-from loadtests.chaos.users import LoadSettings
+from loadtests.engine.loops import Backoff
+from loadtests.profiles import AnyProfile
+from loadtests.scenario import ModelSettings, Scenario, TargetSettings
+from loadtests.target import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loadtests.chaos.faults.fault import Fault
-    from loadtests.scenario import Scenario
 
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
 """Time allowed for one activity without its pauses, for schedules and deadlines."""
+AnyActivity = Annotated[Action | Probe, Field(discriminator="type")]
+_DURATION: Final = "duration_seconds"
+_PROFILES: TypeAdapter[Any] = TypeAdapter(AnyProfile)
 
 
 class TimingSettings(Settings):
@@ -100,9 +111,6 @@ class Extension(Settings):
     deadlines."""
     repetitions: int = Field(default=1, ge=1, le=100)
     """Number of repetitions, each on a new target."""
-
-
-AnyActivity = Annotated[Action | Probe, Field(discriminator="type")]
 
 
 class Experiment(Settings):
@@ -272,3 +280,82 @@ def find(name: str) -> Path:
 def names() -> list[Path]:
     """The shipped experiments."""
     return sorted(FOLDER.glob("*.yaml"))
+
+
+class LoadSettings(Settings):
+    """The load of an experiment: an open loop, as long as the experiment."""
+
+    models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)
+    """Requests to send, drawn by weight."""
+    profile: dict[str, Any] = Field(
+        default={"kind": "poisson", "requests_per_second": 50}
+    )
+    """Schedule: a profile of `tritonwatch load list`. The experiment sets its duration.
+    """
+    protocol: Protocol = Field(default="grpc")
+    """gRPC, or HTTP with binary tensors."""
+    timeout_seconds: float = Field(default=1.0, gt=0, le=60)
+    """Longest a user waits."""
+    in_flight: int = Field(default=4096, ge=1, le=50_000)
+    """Limit of requests in flight; more are rejected, and count as misses."""
+    backoff: Backoff = Field(default=Backoff())
+    """Reconnects and retries of the client."""
+
+    @property
+    def client(self) -> str:
+        """The client's timeouts and retries in words: recovery depends on them as well."""
+        timeout = f"the client waits {self.timeout_seconds:g} s for an answer"
+        if self.protocol == "http":
+            return f"{timeout}, reconnects at once and sends each request once (HTTP)"
+        back = self.backoff
+        return (
+            f"{timeout}, reconnects after {back.first_seconds:g} s, then times "
+            f"{back.factor:g} up to {back.longest_seconds:g} s, and tries each "
+            f"request at most {back.attempts} times (gRPC)"
+        )
+
+    @model_validator(mode="after")
+    def _asks_again_over_grpc(self) -> LoadSettings:
+        if self.protocol == "http" and self.backoff.attempts > 1:
+            raise ValueError(
+                f"found backoff.attempts {self.backoff.attempts} over HTTP, where "
+                "requests are not retried; use gRPC, or set 1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_profile(self) -> LoadSettings:
+        self.profile_of(1.0)
+        return self
+
+    def profile_of(self, seconds: float) -> AnyProfile:
+        """The profile for an experiment of this length.
+
+        Raises:
+            ValueError: it is invalid, or has a length of its own.
+        """
+        try:
+            profile: AnyProfile = _PROFILES.validate_python(
+                {**self.profile, _DURATION: seconds}
+            )
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            where = ".".join(map(str, wrong["loc"][1:]))
+            raise ValueError(
+                f"invalid profile: {where}: {wrong['msg']}; want one "
+                "with a duration of its own (`duration_seconds`), like "
+                "{kind: poisson, requests_per_second: 50}"
+            ) from None
+        return profile
+
+    def scenario(self, name: str, address: str, seconds: float, seed: int) -> Scenario:
+        """A load run of this length."""
+        return Scenario(
+            name=name,
+            target=TargetSettings(protocol=self.protocol, address=address),
+            models=self.models,
+            profile=self.profile_of(seconds),
+            seed=seed,
+            timeout_seconds=self.timeout_seconds,
+            in_flight=self.in_flight,
+        )

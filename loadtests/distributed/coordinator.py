@@ -1,29 +1,87 @@
-"""The Locust master: one schedule for all workers, one result from them."""
+"""The Locust master: one schedule for all workers, one result from them, and its text."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.announce import AnnouncedRun, announcing
-from loadtests.distributed.tally import Tally
+from exporter.histograms.histogram import Histogram
+from loadtests.announce import AnnouncedRun
+from loadtests.result import HISTOGRAMS, Outcome, Verdict, histograms_of
+from loadtests.run_text import NAMES, SHOWN_ERRORS, histogram_line
 from loadtests.scenario import ClosedLoop, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from loadtests.announce import SidecarAnnouncer
+    from loadtests.result import Requests
     from loadtests.scenario import Scenario
 
 _LEAD_SECONDS: Final = 0.5
 """Time from the start command to the start: it has to reach every worker."""
 _READY_SECONDS: Final = 120.0
 _OVERTIME_SECONDS: Final = 15.0
-
 log = logging.getLogger("tritonwatch")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Requests that ended, by outcome, and their times."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    histograms: dict[str, Histogram] = field(
+        default_factory=lambda: {name: Histogram() for name in HISTOGRAMS}
+    )
+
+    def add(self, requests: Requests) -> None:
+        """Count requests that ended."""
+        for outcome in Outcome:
+            found = requests.count(outcome)
+            if found:
+                self.outcomes[outcome.name.lower()] += found
+        for name, histogram in histograms_of(requests).items():
+            self.histograms[name].merge(histogram)
+
+    def merge(self, other: Tally) -> None:
+        """Add the counts of another tally."""
+        self.outcomes.update(other.outcomes)
+        for name, histogram in other.histograms.items():
+            self.histograms[name].merge(histogram)
+
+    @property
+    def count(self) -> int:
+        """Requests that ended."""
+        return sum(self.outcomes.values())
+
+    def to_state(self) -> dict[str, Any]:
+        """Return it as values for JSON or msgpack."""
+        return {
+            "outcomes": dict(self.outcomes),
+            "histograms": {n: h.to_state() for n, h in self.histograms.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Tally:
+        """The tally that `to_state` described.
+
+        Raises:
+            ValueError: it contradicts itself.
+        """
+        known = {outcome.name.lower() for outcome in Outcome}
+        outcomes = state["outcomes"]
+        if not outcomes.keys() <= known:
+            raise ValueError(f"found outcomes {sorted(outcomes)}; known are {known}")
+        return cls(
+            Counter({name: int(number) for name, number in outcomes.items()}),
+            {
+                name: Histogram.from_state(state["histograms"][name])
+                for name in HISTOGRAMS
+            },
+        )
 
 
 @dataclass(slots=True)
@@ -50,7 +108,7 @@ class Coordinator:
         scenario: Scenario,
         workers: Sequence[str],
         send: Callable[[str, dict[str, Any], str], None],
-        announcers: Sequence[SidecarAnnouncer] = (),
+        sidecars: Sequence[str] = (),
     ) -> None:
         self.scenario = scenario
         self.shares = {worker: Share() for worker in workers}
@@ -59,8 +117,9 @@ class Coordinator:
         self._asked_at = time.monotonic()
         self._over_since: float | None = None
         self._closing = contextlib.ExitStack()
-        self._announcers = announcers
-        self._announced = AnnouncedRun("load", scenario.name, scenario.profile.kind)
+        self._announced = AnnouncedRun(
+            "load", scenario.name, scenario.profile.kind, sidecars
+        )
 
     def prepare(self) -> None:
         """Let every worker prepare its requests."""
@@ -136,9 +195,7 @@ class Coordinator:
             }
             self._send("start", order, worker)
         phases = self.scenario.profile.phases()
-        self._closing.enter_context(
-            announcing(self._announced, self._announcers, phases)
-        )
+        self._closing.enter_context(self._announced.announced(phases))
 
     def close(self) -> None:
         """Announce that the run is over."""
@@ -205,3 +262,29 @@ class Coordinator:
             },
             **self.tally().to_state(),
         }
+
+
+def distributed_text(coordinator: Coordinator) -> str:
+    """Return the page of a run over several workers."""
+    return "\n".join(_distributed(coordinator)) + "\n"
+
+
+def _distributed(coordinator: Coordinator) -> Iterator[str]:
+    tally, scenario = coordinator.tally(), coordinator.scenario
+    models = ", ".join(model.model for model in scenario.models)
+    yield ""
+    yield (
+        f"{scenario.name}: {models} over {scenario.target.protocol}, "
+        f"{scenario.profile.kind}, {len(coordinator.shares)} workers, "
+        f"seed {scenario.seed}"
+    )
+    outcomes = ", ".join(f"{n} {name}" for name, n in sorted(tally.outcomes.items()))
+    yield f"  requests       {tally.count}: {outcomes or 'none ended'}"
+    for name, title in NAMES.items():
+        yield from histogram_line(title, tally.histograms[name])
+    for message, number in list(coordinator.errors().items())[:SHOWN_ERRORS]:
+        yield f"    {number} x {message}"
+    reasons = coordinator.reasons()
+    yield f"  {Verdict(tuple(reasons))}"
+    for warning in coordinator.warnings():
+        yield f"  note: {warning}"

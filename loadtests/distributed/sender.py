@@ -20,8 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from exporter.errors import TritonwatchError
 from loadtests import plan
 from loadtests.engine import Options, Progress, run_closed, run_open
-from loadtests.execute import options_of
-from loadtests.prepare import prepared
+from loadtests.execute import options_of, prepared
 from loadtests.profiles.profile import arrivals_of
 from loadtests.result_file import packed, summary, unpacked
 from loadtests.scenario import ClosedLoop, Scenario

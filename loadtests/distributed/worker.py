@@ -10,7 +10,7 @@ import gevent
 from gevent import subprocess
 
 from loadtests.distributed import sender
-from loadtests.distributed.tally import Tally
+from loadtests.distributed.coordinator import Tally
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:

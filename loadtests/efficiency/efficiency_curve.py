@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Final
 
@@ -22,15 +21,15 @@ from loadtests.efficiency.efficiency_report import (
 )
 from loadtests.engine import Options
 from loadtests.execute import execute_watched
-from loadtests.profiles.levels import SpecPower
-from loadtests.profiles.rate_curve import Phase
+from loadtests.profiles.profile import Phase
+from loadtests.profiles.rate_profiles import SpecPower
 from loadtests.result import Outcome, Verdict
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadtests.efficiency.metering import PowerMeter
+    from loadtests.efficiency.metering import MeteredRun, PowerMeter
     from loadtests.machine_guard import Watch
     from loadtests.mix import Mix
     from loadtests.result import RunResult
@@ -42,47 +41,44 @@ _MOST_BLOCKS: Final = 20
 _BLOCK_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class CurveOptions:
-    """Settings of the curve."""
-
-    level_seconds: float = 10.0
-    """SPECpower takes 240."""
-    concurrency: int = 8
-    """Requests in flight while calibrating."""
-    maximum_per_second: float | None = None
-    """Rate that counts as 100 %, instead of calibrating."""
-    stop: Callable[[], bool] | None = None
-    log: Callable[[str], None] = lambda _: None
-    follow: Callable[[Sequence[Phase]], None] = lambda _: None
-    """Called with the phases that start now, for announcements."""
-
-
 def measure(
-    scenario: Scenario, mix: Mix, meter: PowerMeter, options: CurveOptions
+    run: MeteredRun,
+    mix: Mix,
+    *,
+    level_seconds: float,
+    maximum_per_second: float | None,
+    follow: Callable[[Sequence[Phase]], None],
 ) -> EfficiencyReport:
-    """Run the levels; `scenario` gives target and requests, its profile is not used.
+    """Run the levels; the scenario gives target and requests, its profile is not used.
+
+    Args:
+        run: what is measured.
+        mix: its requests.
+        level_seconds: of each level; SPECpower takes 240.
+        maximum_per_second: rate that counts as 100 %, instead of calibrating.
+        follow: called with the phases that start now, for announcements.
 
     Raises:
         LoadError: there is no server.
     """
+    scenario, meter = run.scenario, run.meter
     calibrations: list[RunResult] = []
-    maximum = options.maximum_per_second
+    maximum = maximum_per_second
     if maximum is None:
-        options.follow((Phase("calibration", 0.0, math.inf, None),))
-        calibrations = _calibrated(scenario, mix, options)
-        maximum = mean(run.throughput for run in calibrations[_DISCARDED:])
-    options.log(f"100 % is {maximum:.5g} requests a second")
+        follow((Phase("calibration", 0.0, math.inf, None),))
+        calibrations = _calibrated(run, mix, level_seconds)
+        maximum = mean(one.throughput for one in calibrations[_DISCARDED:])
+    run.log(f"100 % is {maximum:.5g} requests a second")
     profile = SpecPower(
         maximum_requests_per_second=max(maximum, 1e-3),
-        level_seconds=options.level_seconds,
-        idle_seconds=options.level_seconds,
+        level_seconds=level_seconds,
+        idle_seconds=level_seconds,
     )
-    options.follow(profile.phases())
+    follow(profile.phases())
     result, watch = execute_watched(
         scenario.model_copy(update={"profile": profile}),
         mix,
-        Options(stop=options.stop),
+        Options(stop=run.stop),
     )
     began = result.about.started_at
     meter.wait_past(began + profile.length_seconds)
@@ -102,9 +98,9 @@ def measure(
     return EfficiencyReport(
         models=tuple(model.model for model in scenario.models),
         maximum_per_second=maximum,
-        calibrations=tuple(run.throughput for run in calibrations),
-        concurrency=options.concurrency,
-        level_seconds=options.level_seconds,
+        calibrations=tuple(one.throughput for one in calibrations),
+        concurrency=run.concurrency,
+        level_seconds=level_seconds,
         sources=meter.sources,
         descriptions=meter.descriptions,
         levels=levels,
@@ -125,17 +121,15 @@ def score(levels: tuple[EfficiencyLevel, ...], boundary: str) -> float:
     return rates / watts if watts > 0 else 0.0
 
 
-def _calibrated(scenario: Scenario, mix: Mix, options: CurveOptions) -> list[RunResult]:
-    loop = ClosedLoop(
-        concurrency=options.concurrency, duration_seconds=options.level_seconds
-    )
+def _calibrated(run: MeteredRun, mix: Mix, level_seconds: float) -> list[RunResult]:
+    loop = ClosedLoop(concurrency=run.concurrency, duration_seconds=level_seconds)
     found = []
     for number in range(_CALIBRATIONS):
-        options.log(f"calibrating, {number + 1} of {_CALIBRATIONS}")
+        run.log(f"calibrating, {number + 1} of {_CALIBRATIONS}")
         result, _ = execute_watched(
-            scenario.model_copy(update={"profile": loop}),
+            run.scenario.model_copy(update={"profile": loop}),
             mix,
-            Options(stop=options.stop),
+            Options(stop=run.stop),
         )
         found.append(result)
     return found

@@ -18,10 +18,11 @@ from exporter.system.background import Background
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from exporter.features.energy.sources import AnySource
     from exporter.features.energy.sources.power_source import Boundary, PowerSource
+    from loadtests.scenario import Scenario
 
 _INTERVAL_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 5.0
@@ -112,6 +113,19 @@ class PowerMeter(Background):
                 self._gaps[boundary].append((times[-1], at))
             totals.append((totals[-1] if totals else 0.0) + joules)
             times.append(at)
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredRun:
+    """A scenario whose power is read."""
+
+    scenario: Scenario
+    concurrency: int
+    """Requests in flight at full load."""
+    meter: PowerMeter
+    stop: Callable[[], bool]
+    """True ends it with its present result."""
+    log: Callable[[str], None]
 
 
 @contextlib.contextmanager

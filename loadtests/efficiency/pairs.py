@@ -19,20 +19,18 @@ from loadtests.efficiency import efficiency_report
 from loadtests.efficiency.efficiency_report import PairReport
 from loadtests.engine import Options
 from loadtests.errors import PlanError
-from loadtests.execute import execute
+from loadtests.execute import execute, prepared
 from loadtests.machine_guard import Guard, GuardLimits
 from loadtests.payloads.data_file import read_npz
-from loadtests.prepare import prepared
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from loadtests.efficiency.efficiency_report import Interval
-    from loadtests.efficiency.metering import PowerMeter
+    from loadtests.efficiency.metering import MeteredRun, PowerMeter
     from loadtests.mix import Mix
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
@@ -43,19 +41,6 @@ _TIMEOUT_SECONDS: Final = 30.0
 _LABEL: Final = "label"
 
 
-@dataclass(frozen=True, slots=True)
-class PairOptions:
-    """Settings of the comparison of two models."""
-
-    pairs: int = 10
-    block_seconds: float = 2.0
-    concurrency: int = 4
-    data: Path | None = None
-    """npz of labelled rows: one column for each input, and `label`."""
-    stop: Callable[[], bool] | None = None
-    log: Callable[[str], None] = lambda _: None
-
-
 @dataclass(slots=True)
 class _Blocks:
     """Results of each block of one model."""
@@ -64,15 +49,24 @@ class _Blocks:
     joules: dict[str, list[float]]
 
 
-def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> PairReport:
+def compare(
+    run: MeteredRun, *, pairs: int, block_seconds: float, data: Path | None
+) -> PairReport:
     """Compare the scenario's two models, the first being the reference.
+
+    Args:
+        run: what is measured.
+        pairs: number of pairs of blocks.
+        block_seconds: of each block.
+        data: npz of labelled rows: one column for each input, and `label`.
 
     Raises:
         LoadError: there is no server or no such model.
         PlanError: there are not two models, or the data does not fit.
     """
-    if options.pairs < 1:
-        raise PlanError(f"found {options.pairs} pairs; want at least one")
+    scenario, meter = run.scenario, run.meter
+    if pairs < 1:
+        raise PlanError(f"found {pairs} pairs; want at least one")
     if len(scenario.models) != 2:  # noqa: PLR2004 - a pair
         raise PlanError(f"found {len(scenario.models)} models; want two, as --model")
     names = tuple(model.model for model in scenario.models)
@@ -85,21 +79,21 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
     mixes = [prepared(single) for single in singles]
     with Guard(scenario.target.target(), GuardLimits()) as guard:
         rng = np.random.default_rng((scenario.seed, _ORDER))
-        for number in range(options.pairs):
-            options.log(f"pair {number + 1} of {options.pairs}")
+        for number in range(pairs):
+            run.log(f"pair {number + 1} of {pairs}")
             for place in rng.permutation(2).tolist():
-                results.append(_block(singles[place], mixes[place], options))
+                results.append(_block(run, singles[place], mixes[place], block_seconds))
                 reasons |= _note(seen[place], results[-1], meter, singles[place])
     machine = guard.watch().verdict()
     reasons.update(machine.reasons)
-    accuracy, change, rows = _accuracy(scenario, names, options)
+    accuracy, change, rows = _accuracy(scenario, names, data)
     about = results[-1].about
     return PairReport(
         reference=names[0],
         candidate=names[1],
-        pairs=options.pairs,
-        block_seconds=options.block_seconds,
-        concurrency=options.concurrency,
+        pairs=pairs,
+        block_seconds=block_seconds,
+        concurrency=run.concurrency,
         speed_up=efficiency_report.median_ratio(
             seen[1].rates, seen[0].rates, seed=scenario.seed
         ),
@@ -123,12 +117,12 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
     )
 
 
-def _block(scenario: Scenario, mix: Mix, options: PairOptions) -> RunResult:
-    loop = ClosedLoop(
-        concurrency=options.concurrency, duration_seconds=options.block_seconds
-    )
+def _block(
+    run: MeteredRun, scenario: Scenario, mix: Mix, block_seconds: float
+) -> RunResult:
+    loop = ClosedLoop(concurrency=run.concurrency, duration_seconds=block_seconds)
     return execute(
-        scenario.model_copy(update={"profile": loop}), mix, Options(stop=options.stop)
+        scenario.model_copy(update={"profile": loop}), mix, Options(stop=run.stop)
     )
 
 
@@ -153,17 +147,17 @@ def _note(
 
 
 def _accuracy(
-    scenario: Scenario, names: tuple[str, ...], options: PairOptions
+    scenario: Scenario, names: tuple[str, ...], data: Path | None
 ) -> tuple[dict[str, float], Interval | None, int]:
     """Return accuracy by model on the labelled rows, the change, and the number of rows."""
-    if options.data is None:
+    if data is None:
         return {}, None, 0
     target = scenario.target.target()
     if target.protocol != "grpc":
         raise PlanError("found protocol http; labelled rows need gRPC")
     client = GrpcClient(target.address, headers=dict(target.headers))
     try:
-        right = {name: _right(client, name, options.data) for name in names}
+        right = {name: _right(client, name, data) for name in names}
     finally:
         client.close()
     change = efficiency_report.paired_change(right[names[0]], right[names[1]])

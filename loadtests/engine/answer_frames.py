@@ -8,7 +8,6 @@ contents. An answer with the same frame has the same outputs, dtypes, shapes and
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,11 @@ from google.protobuf.message import DecodeError
 
 from exporter import errors
 from exporter.own_requests.answer_checks import output_fault
+from exporter.triton.http_tensors import (
+    HEADER_LENGTH,
+    decode_binary_reply,
+    decode_json_reply,
+)
 from exporter.triton.kserve import service_pb2
 from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import decode, encode
@@ -46,14 +50,6 @@ _CONTENTS: Final = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-_UNREADABLE: Final = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +100,30 @@ class AnswerCheck:
         self,
         whole: bytes,
         head: int,
-        json_bytes: int,
+        json_bytes: int | None,
         body: Body,
         *,
         learns: bool = True,
     ) -> str | None:
         """Return the defect of an HTTP answer whose head is the first `head` bytes.
 
-        `json_bytes` of what follows is JSON, the rest the tensors' binary content. Where
-        it `learns`, later answers with this frame are known to be correct.
+        `json_bytes` of what follows is JSON, the rest the tensors' binary content; None
+        where all of it is JSON. Where it `learns`, later answers with this frame are
+        known to be correct.
         """
+        content = whole[head:]
         try:
-            outputs = _document_outputs(whole[head:], json_bytes)
-        except _UNREADABLE as error:
-            return (
-                f"the answer is not an inference response: {type(error).__name__}: "
-                f"{error}"
-            )
+            if json_bytes is None:
+                outputs = decode_json_reply(content)
+            else:
+                outputs = decode_binary_reply({HEADER_LENGTH: str(json_bytes)}, content)
+        except errors.ProtocolError as error:
+            return str(error)
         fault = self.fault(outputs, body)
-        learns = learns and self._learns and head + json_bytes < len(whole)
-        if fault is None and learns:
-            self._learn(whole, body.rows, ((0, whole[: head + json_bytes]),))
+        if fault is None and learns and self._learns and json_bytes is not None:
+            frame = whole[: head + json_bytes]
+            if len(frame) < len(whole):
+                self._learn(whole, body.rows, ((0, frame),))
         return fault
 
     def fault(self, outputs: Sequence[OutputTensor], body: Body) -> str | None:
@@ -215,24 +214,6 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:  # noqa: PLR2004 - the continuation bit
             return value, position
         shift += 7
-
-
-def _document_outputs(content: bytes, json_bytes: int) -> tuple[OutputTensor, ...]:
-    document = json.loads(content[:json_bytes])
-    position = json_bytes
-    outputs: list[OutputTensor] = []
-    for entry in document["outputs"]:
-        size = entry.get("parameters", {}).get("binary_data_size")
-        datatype, shape = str(entry["datatype"]), tuple(map(int, entry["shape"]))
-        if size is None:
-            data = encode(np.array(entry["data"], object).ravel(), datatype)
-        else:
-            data = content[position : position + int(size)]
-            position += int(size)
-        outputs.append(OutputTensor(str(entry["name"]), datatype, shape, data))
-    if position != len(content):
-        raise ValueError(f"{len(content)} bytes arrived; the tensors end at {position}")
-    return tuple(outputs)
 
 
 def _golden_fault(

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from loadtests.engine.grpc_sender import GrpcSender
-    from loadtests.engine.header_blocks import Header
     from loadtests.engine.http2 import Http2Connection
+    from loadtests.engine.http2_streams import Header
     from loadtests.engine.recorder import Recorder
-    from loadtests.engine.sequences import Sequence
+    from loadtests.engine.senders import Sequence
     from loadtests.mix import Body
 
 pb: Final[Any] = service_pb2

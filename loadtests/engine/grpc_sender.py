@@ -12,34 +12,30 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
-from loadtests.engine.backoff import Backoff
 from loadtests.engine.grpc_calls import Call, StreamCall
 from loadtests.engine.http2 import Http2Connection
-from loadtests.engine.keeping import Keeping
-from loadtests.engine.senders import Turns
-from loadtests.engine.sequences import sequence_parameters
+from loadtests.engine.loops import Backoff
+from loadtests.engine.senders import Sender, sequence_parameters
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
-from loadtests.tls import reason_of, ssl_context
+from loadtests.tls import reason_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from loadtests.engine.header_blocks import Header
+    from loadtests.engine.http2_streams import Header
     from loadtests.engine.recorder import Recorder
-    from loadtests.engine.sequences import Sequence
+    from loadtests.engine.senders import Sequence
     from loadtests.mix import Body, Mix
     from loadtests.target import Target
 
 _PATH: Final = b"/inference.GRPCInferenceService/ModelInfer"
 _CONNECT_SECONDS: Final = 10.0
-_WIND_UP_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.005
 _MOST_GOODBYES: Final = 5
 """Servers that shut down before they process a request; one more makes it an error."""
 
 
-class GrpcSender:
+class GrpcSender(Sender):
     """One connection for all requests; reopened when it is lost."""
 
     def __init__(
@@ -51,16 +47,11 @@ class GrpcSender:
         seed: int,
         backoff: Backoff | None = None,
     ) -> None:
+        super().__init__(target, mix, timeout_seconds=timeout_seconds, seed=seed)
         self._backoff = backoff or Backoff()
-        self._target = target
-        self._mix = mix
-        self.timeout = timeout_seconds
-        self._tls = ssl_context(target)
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2"])
         self._headers = _headers(target, timeout_seconds)
-        self.turns = Turns(mix, seed)
-        self._keeping = Keeping()
         self._connection: Http2Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._failures = 0
@@ -87,9 +78,7 @@ class GrpcSender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        last = perf_counter() + _WIND_UP_SECONDS
-        while self._calls and kind is None and perf_counter() < last:  # noqa: ASYNC110 - rare
-            await asyncio.sleep(_POLL_SECONDS)
+        await self._wait_for_answers(kind)
         if self._timer is not None:
             self._timer.cancel()
         if self._connecting is not None:
@@ -98,6 +87,10 @@ class GrpcSender:
         if self._connection is not None:
             self._connection.close()
         await asyncio.sleep(0)
+
+    def unfinished(self) -> int:
+        """Return the number of requests that have not ended."""
+        return len(self._calls)
 
     def send(self, index: int, recorder: Recorder) -> None:
         """Start the request."""
@@ -112,10 +105,6 @@ class GrpcSender:
         recorder.begin(index)
         kind = StreamCall if entry.style == "stream" else Call
         self._begin(kind(self, index, place, body, recorder, sequence, data))
-
-    def wind_up(self) -> None:
-        """End the sequences that were started; these requests are not timed."""
-        self.turns.wind_up(self._close)
 
     def _close(self, place: int, body: Body, sequence: Sequence) -> None:
         data = body.data + sequence_parameters(sequence)
@@ -216,7 +205,7 @@ class GrpcSender:
         try:
             async with asyncio.timeout(min(_CONNECT_SECONDS, self.timeout)):
                 _, connection = await self._loop.create_connection(
-                    lambda: Http2Connection(self._headers, self._keeping),
+                    lambda: Http2Connection(self._headers, self.keeping),
                     self._target.host,
                     self._target.port,
                     ssl=self._tls,

@@ -11,26 +11,30 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from loadtests.engine import header_blocks
 from loadtests.engine.http2_streams import (
     DEFAULT_WINDOW,
     HEAD,
     HELLO,
     LARGEST_WINDOW,
     SETTING,
+    TABLE_BYTES,
     WORD,
+    Decoder,
     ProtocolViolation,
+    SameHeaders,
     Stream,
     frame,
+    table_bytes,
     unpadded,
     within,
 )
-from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
+from loadtests.engine.senders import SMALL_BYTES, Keeping, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadtests.engine.http2_streams import Answered
+    from loadtests.engine.grpc_calls import Call
+    from loadtests.engine.http2_streams import Header
 
 _DATA, _HEADERS, _RESET, _SETTINGS = 0, 1, 3, 4
 _PUSH, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 5, 6, 7, 8, 9
@@ -51,13 +55,13 @@ class Http2Connection(asyncio.Protocol):
     """One connection. `usable` while requests can be sent on it."""
 
     def __init__(
-        self, headers: Sequence[header_blocks.Header], keeping: Keeping | None = None
+        self, headers: Sequence[Header], keeping: Keeping | None = None
     ) -> None:
         self._keeping = keeping or Keeping()
-        self._headers = header_blocks.SameHeaders(headers)
-        self._decoder = header_blocks.Decoder()
+        self._headers = SameHeaders(headers)
+        self._decoder = Decoder()
         self._streams: dict[int, Stream] = {}
-        self._queue: deque[tuple[Answered, bytes, int]] = deque()
+        self._queue: deque[tuple[Call, bytes, int]] = deque()
         self._blocked: dict[int, None] = {}
         self._next_stream = 1
         self._window = self._initial_window = DEFAULT_WINDOW
@@ -99,14 +103,14 @@ class Http2Connection(asyncio.Protocol):
 
     # Requests.
 
-    def request(self, waiting: Answered, content: bytes) -> None:
+    def request(self, waiting: Call, content: bytes) -> None:
         """Send a request, or keep it while others have to end before it."""
         if len(self._streams) >= self._most_streams or not self.settled.done():
             self._queue.append((waiting, content, 0))
         else:
             self._open(waiting, content, 0)
 
-    def cancel(self, waiting: Answered) -> None:
+    def cancel(self, waiting: Call) -> None:
         """Drop an answer that is no longer awaited."""
         for number, stream in self._streams.items():
             if stream.waiting is waiting:
@@ -116,7 +120,7 @@ class Http2Connection(asyncio.Protocol):
                 return
         self._queue = deque(item for item in self._queue if item[0] is not waiting)
 
-    def _open(self, waiting: Answered, content: bytes, tries: int) -> None:
+    def _open(self, waiting: Call, content: bytes, tries: int) -> None:
         number = self._next_stream
         self._next_stream += 2
         if self._next_stream >= _LAST_STREAM:
@@ -288,7 +292,7 @@ class Http2Connection(asyncio.Protocol):
             stream.headers += headers
             self._end(number, stream)
         elif len(block) <= SMALL_BYTES or self._keep(
-            number, stream, header_blocks.table_bytes(headers)
+            number, stream, table_bytes(headers)
         ):
             stream.headers = headers  # earlier ones only announced these
 
@@ -304,7 +308,7 @@ class Http2Connection(asyncio.Protocol):
             self._process_block(flags, number, bytes(before), ends)
 
     def _process_settings(self, content: bytes) -> None:
-        table = header_blocks.TABLE_BYTES
+        table = TABLE_BYTES
         for key, value in SETTING.iter_unpack(content):
             if key == _TABLE_SIZE:
                 table = value

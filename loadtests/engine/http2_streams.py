@@ -1,15 +1,21 @@
-"""HTTP/2 frames and open streams: encoding, and validation of received frames."""
+"""HTTP/2 frames, open streams and header blocks.
+
+Each request of a connection has the headers of the one before, and each answer mostly,
+too: while a table stays as it is, the same block means the same headers. They are cached.
+"""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+import hpack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from loadtests.engine.header_blocks import Header
+    from loadtests.engine.grpc_calls import Call
 
 HEAD: Final = struct.Struct(">BHBBI")
 """Length in two parts, type, flags, stream."""
@@ -21,6 +27,12 @@ _SETTINGS, _WINDOW = 4, 8
 _ENABLE_PUSH, _INITIAL_WINDOW = 2, 4
 _PADDED: Final = 8
 _NOTHING: Final = memoryview(b"")
+Header = tuple[bytes, bytes]
+TABLE_BYTES: Final = 4096
+"""Size of the dynamic table in both directions: HTTP/2's default."""
+_ENTRY_BYTES: Final = 32
+_MAX_CACHED: Final = 256
+_MAX_CACHED_BYTES: Final = 1024
 
 
 class ProtocolViolation(Exception):  # noqa: N818 - what the other side did
@@ -68,45 +80,14 @@ HELLO: Final = b"".join(
         frame(_WINDOW, 0, 0, WORD.pack(LARGEST_WINDOW - DEFAULT_WINDOW)),
     )
 )
-
-
 """First bytes of a client: no pushes, and the largest windows."""
-
-
-class Answered(Protocol):
-    """Receives the answer to one request."""
-
-    @property
-    def path(self) -> bytes | None:
-        """Path of a method whose answer is processed in parts; None for others."""
-        ...
-
-    def receive_part(self, content: bytes | bytearray) -> bytes:
-        """Called with the data of a stream so far; returns the part to keep."""
-        ...
-
-    def answered(self, headers: Sequence[Header], content: bytes) -> None:
-        """Called with the complete answer: headers and trailers, and the data."""
-        ...
-
-    def too_large(self, fault: str) -> None:
-        """Called when an answer exceeds the size limit."""
-        ...
-
-    def not_processed(self, reason: str) -> None:
-        """Called when the server did not process it: it may be sent on another connection."""
-        ...
-
-    def lost(self, reason: str) -> None:
-        """Called when no answer will come."""
-        ...
 
 
 @dataclass(slots=True)
 class Stream:
     """One request and the received part of its answer."""
 
-    waiting: Answered
+    waiting: Call
     request: bytes
     tries: int
     unsent: memoryview = _NOTHING
@@ -115,3 +96,67 @@ class Stream:
     content: bytes | bytearray = b""
     kept: int = 0
     """Bytes that have been counted."""
+
+
+def table_bytes(headers: Iterable[Header]) -> int:
+    """Return the size of the headers in a table."""
+    return sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
+
+
+class SameHeaders:
+    """The headers of every request of a connection."""
+
+    def __init__(self, headers: Iterable[Header]) -> None:
+        self._headers = tuple(headers)
+        self._encoder = hpack.Encoder()
+        self._known: dict[bytes | None, bytes] = {}
+
+    def allow(self, table: int) -> None:
+        """Set the size of the peer's table, in bytes."""
+        self._encoder.header_table_size = min(table, TABLE_BYTES)
+        self._known.clear()
+
+    def block(self, path: bytes | None = None) -> bytes:
+        """Return the header block of the next request, which may go to another path."""
+        known = self._known.get(path)
+        if known is not None:
+            return known
+        headers = [
+            (name, path if path and name == b":path" else value)
+            for name, value in self._headers
+        ]
+        before = tuple(self._encoder.header_table.dynamic_entries)
+        block = self._encoder.encode(headers, huffman=False)
+        if tuple(self._encoder.header_table.dynamic_entries) == before:
+            self._known[path] = block
+        else:
+            self._known.clear()
+        return block
+
+
+class Decoder:
+    """Reads one connection's blocks, in their order."""
+
+    def __init__(self) -> None:
+        self._decoder = hpack.Decoder()
+        self._cache: dict[bytes, tuple[Header, ...]] = {}
+
+    def decode(self, block: bytes) -> tuple[Header, ...]:
+        """Return the headers of a block.
+
+        Raises:
+            ValueError: it is not a header block.
+        """
+        known = self._cache.get(block)
+        if known is not None:
+            return known
+        before = tuple(self._decoder.header_table.dynamic_entries)
+        try:
+            headers = tuple(self._decoder.decode(block, raw=True))
+        except hpack.HPACKError as error:
+            raise ValueError(f"not a header block: {error}") from None
+        if tuple(self._decoder.header_table.dynamic_entries) != before:
+            self._cache.clear()
+        elif len(self._cache) < _MAX_CACHED and len(block) <= _MAX_CACHED_BYTES:
+            self._cache[block] = headers
+        return headers

@@ -1,23 +1,37 @@
-"""HTTP/1.1 messages: requests made once, answers as they arrive."""
+"""HTTP/1.1 messages: requests made once, answers as they arrive, streams of events.
+
+Streams are those of Triton's `generate_stream` and of OpenAI's endpoints. A response is an
+event with content. Other events do not count: the role that a chat begins with, the reason
+for its end, its count of tokens, comments that keep connections open.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import httptools
 
-from exporter.openai.completions import PATHS
+from exporter.openai.completions import PATHS, read_chunk
+from exporter.triton.event_stream import EVENTS, EventStream, json_object
 from exporter.triton.http_path import model_path
+from exporter.triton.streamed_reply import OUTPUT
 from loadtests.target import API_OF
 
 if TYPE_CHECKING:
-    from loadtests.engine.sequences import Sequence
+    from collections.abc import Iterable
+
+    from loadtests.engine.senders import Sequence
     from loadtests.mix import Body, Entry
+    from loadtests.target import Protocol as WireProtocol
     from loadtests.target import Target
 
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _JSON_END: Final = b"}}"
+_TYPE: Final = b"content-type"
+_EVENTS: Final = EVENTS.encode()
+_OK: Final = 200
+_SHOWN: Final = 200
 
 
 class Answer:
@@ -26,7 +40,8 @@ class Answer:
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
-        self._json_bytes: int | None = None
+        self.json_bytes: int | None = None
+        """Length of the JSON before binary tensors; None without any."""
         self.status = 0
         self.keeps_alive = True
         self.complete = False
@@ -40,15 +55,10 @@ class Answer:
         """The content, without chunks."""
         return b"".join(self._parts)
 
-    @property
-    def json_bytes(self) -> int:
-        """Length of the JSON part of the body, in bytes."""
-        return len(self.body) if self._json_bytes is None else self._json_bytes
-
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header."""
         if name.lower() == _JSON_LENGTH and value.isdigit():
-            self._json_bytes = int(value)
+            self.json_bytes = int(value)
 
     def on_body(self, body: bytes) -> None:
         """A part of the content."""
@@ -102,3 +112,154 @@ def sequence_wire(head: bytes, body: Body, sequence: Sequence) -> bytes:
     document += parameters.encode("ascii") + _JSON_END
     content = document + body.data[body.header_bytes :]
     return wire_of(head, content, len(document))
+
+
+class Event(NamedTuple):
+    """One event, decoded."""
+
+    content: bool = False
+    tokens: int = 0
+    """Output tokens of the answer so far; 0 where it does not report them."""
+    error: str | None = None
+    ends: bool = False
+
+
+class Dialect(Protocol):
+    """Reads the events of one kind of endpoint."""
+
+    is_ended_by_event: bool
+    """True where a stream without a last event was cut off."""
+
+    def read(self, data: bytes, tokens: int) -> Event:
+        """Return the meaning of an event; `tokens` is the count before it.
+
+        Raises:
+            ValueError: it is not valid.
+        """
+        ...
+
+
+class Generate:
+    """Triton's generate extension: a JSON object with the outputs, by name."""
+
+    is_ended_by_event = False
+
+    def __init__(self, outputs: Iterable[str]) -> None:
+        self._outputs = frozenset(outputs)
+
+    def read(self, data: bytes, tokens: int) -> Event:
+        """Return the meaning of an event."""
+        document = json_object(data)
+        error = document.get("error")
+        if error is not None:
+            return Event(error=_text(error))
+        more = document.get(OUTPUT)
+        return Event(
+            content=not self._outputs.isdisjoint(document),
+            tokens=tokens + more if type(more) is int and more > 0 else tokens,
+        )
+
+
+class OpenAi:
+    """Chunks of `/v1/chat/completions` and `/v1/completions`."""
+
+    is_ended_by_event = True
+
+    def read(self, data: bytes, tokens: int) -> Event:
+        """Return the meaning of an event."""
+        chunk = read_chunk(data)
+        if chunk.error is not None:
+            return Event(error=chunk.error)
+        return Event(chunk.is_content, chunk.output_tokens or tokens, None, chunk.ends)
+
+
+def dialect_of(protocol: WireProtocol, entry: Entry) -> Dialect:
+    """Return the dialect in which the answers to an entry's requests come."""
+    if protocol == "http":
+        return Generate(tensor.name for tensor in entry.spec.outputs)
+    return OpenAi()
+
+
+class StreamedAnswer(Answer):
+    """One streamed answer as it comes."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__()
+        self._dialect = dialect
+        self._events = EventStream()
+        self._type = b""
+        self._arrived: list[bytes] = []
+        self._has_ended = False
+        self._too_large: str | None = None
+        self._body_bytes = 0
+        self.since: float | None = None
+        """Time of the latest response."""
+        self.tokens = 0
+        """Output tokens that the server has reported."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Number of bytes of it that are kept."""
+        return self._events.held_bytes + self._body_bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the event that ends the stream has arrived."""
+        return self._has_ended
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        super().on_header(name, value)
+        if name.lower() == _TYPE:
+            self._type = value
+
+    def on_headers_complete(self) -> None:
+        """The headers are complete."""
+        self.status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the content."""
+        if self._too_large is not None:
+            return
+        if self.status == _OK and self._type.startswith(_EVENTS):
+            try:
+                self._arrived += self._events.feed(body)
+            except ValueError as error:
+                self._too_large = str(error)
+        else:
+            self._body_bytes += len(body)
+            super().on_body(body)
+
+    def events(self) -> list[Event]:
+        """Return the meaning of the events that came since the last time, in order.
+
+        Raises:
+            ValueError: an event is not valid, or too large.
+        """
+        if self._too_large is not None:
+            raise ValueError(self._too_large)
+        arrived, self._arrived = self._arrived, []
+        meanings: list[Event] = []
+        for data in arrived:
+            event = self._dialect.read(data, self.tokens)
+            self.tokens = event.tokens or self.tokens
+            self._has_ended = self._has_ended or event.ends
+            meanings.append(event)
+        return meanings
+
+    def fault(self) -> str | None:
+        """Return the fault of the complete answer, of status 200."""
+        if not self._type.startswith(_EVENTS):
+            found = self._type.decode("latin-1") or "of no type"
+            return f"the answer is {found}; want {EVENTS}: {self._shown}"
+        if self._dialect.is_ended_by_event and not self._has_ended:
+            return "the stream was cut off: it ended without [DONE]"
+        return "the stream ended without a response" if self.since is None else None
+
+    @property
+    def _shown(self) -> str:
+        return self.body[:_SHOWN].decode("utf-8", "replace")
+
+
+def _text(error: object) -> str:
+    return error if isinstance(error, str) and error else f"error {error!r}"

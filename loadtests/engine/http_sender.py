@@ -13,41 +13,39 @@ from typing import TYPE_CHECKING, Final, Self
 
 import httptools
 
-from loadtests.engine.http_messages import Answer, head_of, sequence_wire, wire_of
-from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
-from loadtests.engine.senders import ACCEPTED, Turn, Turns
-from loadtests.engine.streamed_answers import StreamedAnswer, dialect_of
+from loadtests.engine.http_messages import (
+    Answer,
+    StreamedAnswer,
+    dialect_of,
+    head_of,
+    sequence_wire,
+    wire_of,
+)
+from loadtests.engine.senders import ACCEPTED, SMALL_BYTES, Sender, Turn, joined
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
-from loadtests.tls import reason_of, ssl_context
+from loadtests.tls import reason_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from loadtests.engine.recorder import Recorder
-    from loadtests.engine.sequences import Sequence
+    from loadtests.engine.senders import Sequence
     from loadtests.mix import Body, Mix
     from loadtests.target import Target
 
 _CONNECT_SECONDS: Final = 10.0
-_WIND_UP_SECONDS: Final = 2.0
-"""Time limit of the requests that end sequences."""
-_POLL_SECONDS: Final = 0.005
 _OK: Final = 200
 _SHOWN: Final = 300
 
 
-class HttpSender:
+class HttpSender(Sender):
     """A pool of connections to one server, as many as there are requests in flight."""
 
     def __init__(
         self, target: Target, mix: Mix, *, timeout_seconds: float, seed: int
     ) -> None:
-        self._target = target
-        self._mix = mix
-        self._timeout = timeout_seconds
-        self._tls = ssl_context(target)
-        self.turns = Turns(mix, seed)
+        super().__init__(target, mix, timeout_seconds=timeout_seconds, seed=seed)
         self._heads = [head_of(target, entry) for entry in mix.entries]
         self._wires = [
             [wire_of(head, body.data, body.header_bytes) for body in entry.bodies]
@@ -58,9 +56,8 @@ class HttpSender:
             for entry in mix.entries
         ]
         """Dialect of each entry whose answers are streams; None for others."""
-        self.keeping = Keeping()
         self.idle: list[_Connection] = []
-        self.busy = 0
+        self._busy = 0
         self._connections: set[_Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -82,9 +79,7 @@ class HttpSender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        last = perf_counter() + _WIND_UP_SECONDS
-        while self.busy and kind is None and perf_counter() < last:  # noqa: ASYNC110 - rare
-            await asyncio.sleep(_POLL_SECONDS)
+        await self._wait_for_answers(kind)
         for task in self._opening:
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)
@@ -92,6 +87,10 @@ class HttpSender:
             connection.close()
         # A transport is closed by the loop's next turn.
         await asyncio.sleep(0)
+
+    def unfinished(self) -> int:
+        """Return the number of requests that have not ended."""
+        return self._busy
 
     def send(self, index: int, recorder: Recorder) -> None:
         """Start the request."""
@@ -108,7 +107,7 @@ class HttpSender:
         self._begin(request, wire)
 
     def _begin(self, request: Turn, wire: bytes) -> None:
-        self.busy += 1
+        self._busy += 1
         while self.idle:
             connection = self.idle.pop()
             if connection.usable:
@@ -118,10 +117,6 @@ class HttpSender:
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    def wind_up(self) -> None:
-        """End the sequences that were started; these requests are not timed."""
-        self.turns.wind_up(self._close)
-
     def _close(self, place: int, body: Body, sequence: Sequence) -> None:
         wire = sequence_wire(self._heads[place], body, sequence)
         self._begin(Turn(-1, place, body, None, None), wire)
@@ -130,12 +125,12 @@ class HttpSender:
         self, request: Turn, outcome: Outcome, now: float, message: str | None
     ) -> None:
         """Record the end of a request."""
-        self.busy -= 1
+        self._busy -= 1
         self.turns.ended(request, outcome, now, message)
 
     def lose(self, request: Turn, now: float, message: str) -> None:
         """Record the end of a request without an answer."""
-        self.busy -= 1
+        self._busy -= 1
         self.turns.lost(request, now, message)
 
     def forget(self, connection: _Connection) -> None:
@@ -144,7 +139,7 @@ class HttpSender:
 
     async def _send_on_new(self, request: Turn, wire: bytes) -> None:
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self.timeout):
                 connection = await self._connect()
         except TimeoutError:
             self.finish(request, Outcome.TIMEOUT, perf_counter(), None)
@@ -156,7 +151,7 @@ class HttpSender:
 
     async def _connect(self) -> _Connection:
         _, connection = await self._loop.create_connection(
-            lambda: _Connection(self, self._timeout),
+            lambda: _Connection(self, self.timeout),
             self._target.host,
             self._target.port,
             ssl=self._tls,

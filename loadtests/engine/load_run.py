@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtests import plan, surroundings
-from loadtests.engine.backoff import Backoff
 from loadtests.engine.grpc_sender import GrpcSender
 from loadtests.engine.http_sender import HttpSender
-from loadtests.engine.loops import ClosedLoop, OpenLoop
+from loadtests.engine.loops import Backoff, ClosedLoop, OpenLoop
 from loadtests.engine.recorder import Recorder
 from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import PlanError
@@ -28,10 +27,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from loadtests.engine.loops import Loop
     from loadtests.engine.senders import Sender
     from loadtests.mix import Mix
     from loadtests.target import Target
+
+    Loop = OpenLoop | ClosedLoop
 
 MAX_IN_FLIGHT: Final = 50_000
 MAX_CONCURRENCY: Final = 10_000
@@ -224,7 +224,7 @@ class _Run:
                 elapsed = time.perf_counter() - origin
         return self._result(recorder, started_at, elapsed, cpu, interrupted=interrupted)
 
-    def _sender(self) -> Sender:
+    def _sender(self) -> GrpcSender | HttpSender:
         """Return the sender for the target's protocol.
 
         Backoff is for gRPC. Over HTTP a request without a free connection opens one, at

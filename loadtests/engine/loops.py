@@ -1,38 +1,35 @@
-"""The two ways to send: on a schedule, and at a fixed concurrency."""
+"""The two ways to send: on a schedule, and at a fixed concurrency, with pauses."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import os
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from loadtests.engine.backoff import Pauses
-from loadtests.engine.pacer import Timer
+from pydantic import Field
+
+from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadtests.engine.backoff import Backoff
     from loadtests.engine.recorder import Recorder
     from loadtests.engine.senders import Sender
 
 _BURST: Final = 64
 """Maximum of requests sent before received data are processed."""
-
-
-class Loop(Protocol):
-    """Sends the requests of a run, until `over` is set."""
-
-    over: asyncio.Event
-    """Set when no more requests will be sent."""
-
-    def start(self) -> None:
-        """Start; the first request may be due at the recorder's origin."""
-        ...
-
-    def stop(self) -> None:
-        """Send nothing more."""
-        ...
+_CLOCK_MONOTONIC: Final = 1
+_NONBLOCK_CLOEXEC: Final = os.O_NONBLOCK | os.O_CLOEXEC
+_ABSOLUTE: Final = 1
+_NANOSECONDS: Final = 1_000_000_000
+_TIMER_BYTES: Final = 8
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+MAX_PER_SECOND: Final = 1000
+"""Most pauses that end in a second, however many requests are kept in flight: one that
+cannot connect fails in microseconds."""
 
 
 class OpenLoop:
@@ -199,3 +196,124 @@ class ClosedLoop:
         self._sender.send(index, recorder)
         recorder.intended[index] = recorder.sent[index]
         return True
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Timer(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+class Timer:
+    """Calls back on the running loop at an instant of `time.perf_counter`.
+
+    On Linux that is CLOCK_MONOTONIC, as are asyncio's clock and all others of this
+    machine. It has a descriptor: close it.
+    """
+
+    def __init__(self, fire: Callable[[], None]) -> None:
+        self._fire = fire
+        self._descriptor: int = _libc.timerfd_create(
+            _CLOCK_MONOTONIC, _NONBLOCK_CLOEXEC
+        )
+        if self._descriptor < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"timerfd_create: {os.strerror(number)}")
+        self._setting = _Timer()
+        self._reference = ctypes.byref(self._setting)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._descriptor, self._ready)
+
+    def close(self) -> None:
+        """Fire no more."""
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+
+    def arm(self, instant_seconds: float) -> None:
+        """Fire at this instant, or at once where it has passed; replaces any other."""
+        whole = max(int(instant_seconds * _NANOSECONDS), 1)
+        value = self._setting.value
+        value.seconds, value.nanoseconds = divmod(whole, _NANOSECONDS)
+        if _libc.timerfd_settime(self._descriptor, _ABSOLUTE, self._reference, None):
+            number = ctypes.get_errno()
+            raise OSError(number, f"timerfd_settime: {os.strerror(number)}")
+
+    def _ready(self) -> None:
+        # Rearmed meanwhile, it has nothing to read.
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._descriptor, _TIMER_BYTES)
+            self._fire()
+
+
+class Backoff(Settings):
+    """Waits that grow by a factor from the first to the longest; no jitter.
+
+    After a lost connection, requests fail at once until the wait is over, and the next
+    one connects. A closed loop waits as long before the request that follows one without
+    an answer, by those in a row. The default is what load runs have always done.
+    """
+
+    first_seconds: float = Field(default=0.1, gt=0, le=60)
+    """Wait after the first failure."""
+    factor: float = Field(default=1.0, ge=1, le=10)
+    """Factor between consecutive waits."""
+    longest_seconds: float = Field(default=0.5, gt=0, le=600)
+    """Longest wait."""
+    attempts: int = Field(default=1, ge=1, le=100)
+    """Maximum number of sends of one request, within its own timeout: again where the server
+    could not be reached, never where it has answered.
+    """
+
+    def wait_seconds(self, failures: int) -> float:
+        """Return the wait after this number of failures in a row, 1 or more."""
+        try:
+            wait = self.first_seconds * self.factor ** (failures - 1)
+        except OverflowError:
+            return self.longest_seconds
+        return min(wait, self.longest_seconds)
+
+
+class Pauses:
+    """Pauses of a closed loop's requests, each after one without an answer.
+
+    Args:
+        backoff: how long, by the failures in a row.
+        ask: begins the next request, after this number of failures.
+    """
+
+    def __init__(self, backoff: Backoff, ask: Callable[[int], None]) -> None:
+        self.waited_seconds = 0.0
+        """Time of all pauses together."""
+        self._backoff = backoff
+        self._ask = ask
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, tuple[float, asyncio.TimerHandle]] = {}
+        self._begun = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, failures: int) -> None:
+        """Start a pause, after this number of failures in a row, 1 or more."""
+        wait = max(
+            self._backoff.wait_seconds(failures),
+            (len(self._waiting) + 1) / MAX_PER_SECOND,
+        )
+        key = self._begun = self._begun + 1
+        timer = self._loop.call_later(wait, self._end, key, failures)
+        self._waiting[key] = (perf_counter(), timer)
+
+    def clear(self) -> None:
+        """Cancel all pauses."""
+        now = perf_counter()
+        for began, timer in self._waiting.values():
+            timer.cancel()
+            self.waited_seconds += now - began
+        self._waiting.clear()
+
+    def _end(self, key: int, failures: int) -> None:
+        began, _ = self._waiting.pop(key)
+        self.waited_seconds += perf_counter() - began
+        self._ask(failures)

@@ -1,59 +1,42 @@
-"""The base of every protocol's sender: sequences, turns, and checks of answers."""
+"""The base of every sender: sequences, turns, checks and memory of answers."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.triton.kserve import service_pb2
+from exporter.triton.sequence_ids import draw_sequence_id
 from loadtests.engine.answer_frames import AnswerCheck
-from loadtests.engine.sequences import Sequences
 from loadtests.result import Outcome
+from loadtests.tls import ssl_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
 
     from loadtests.engine.recorder import Recorder
-    from loadtests.engine.sequences import Sequence
-    from loadtests.mix import Body, Mix
+    from loadtests.mix import Body, Entry, Mix
+    from loadtests.target import Target
 
 _SEQUENCES = 3  # a stream of random numbers of the seed
+_WIND_UP_SECONDS: Final = 2.0
+"""Time limit of the requests that end sequences."""
+_POLL_SECONDS: Final = 0.005
 ACCEPTED = "a corrupt request was answered with success"
-
-
-class Sender(Protocol):
-    """Sends the bodies of a mix, on the loop it was opened in."""
-
-    async def __aenter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            LoadError: there is no server.
-        """
-        ...
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End requests in flight and close the connections."""
-        ...
-
-    def send(self, index: int, recorder: Recorder) -> None:
-        """Start the request of this index; its end is recorded.
-
-        Never waits. The body is the entry's own, in turns.
-        """
-        ...
-
-    def wind_up(self) -> None:
-        """End the sequences that were started: no more requests will be sent."""
-        ...
+pb: Final[Any] = service_pb2
+MAX_ANSWER_BYTES: Final = 64 << 20
+"""Limit of one answer."""
+MAX_TOGETHER_BYTES: Final = 512 << 20
+"""Limit of all answers that are being received."""
+SMALL_BYTES: Final = 1024
+"""An answer's first piece, where it is no larger, need not be counted."""
 
 
 class Turns:
@@ -121,3 +104,169 @@ class Turn:
         self.body = body
         self.recorder = recorder
         self.sequence = sequence
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One sequence: `step` is the number of its next request, from 0."""
+
+    correlation_id: int | str
+    length: int
+    step: int = 0
+    last: bool = False
+    """True if the next request is the last, for any length."""
+
+    @property
+    def starts(self) -> bool:
+        """True if the next request is the first."""
+        return self.step == 0
+
+    @property
+    def ends(self) -> bool:
+        """True if the next request is the last."""
+        return self.last or self.step == self.length - 1
+
+
+class Sequences:
+    """The sequences of one entry that have begun and not ended.
+
+    A sequence has at most one request in flight. A request continues the one that has
+    waited the longest, or begins a new one where all others are in flight: an open loop
+    does not wait.
+    """
+
+    def __init__(self, entry: Entry, rng: np.random.Generator) -> None:
+        self._length = entry.sequence_length
+        self._id_type = entry.spec.sequence_id_type
+        self._rng = rng
+        self._waiting: deque[Sequence] = deque()
+        self._close: Callable[[Sequence], None] | None = None
+
+    def next(self) -> Sequence:
+        """Return the sequence whose next request is sent now."""
+        if self._waiting:
+            return self._waiting.popleft()
+        # Drawn at random: workers with seeds of their own must not share a sequence.
+        correlation_id = draw_sequence_id(
+            self._id_type, self._rng.integers, prefix=REQUEST_ID_PREFIX
+        )
+        return Sequence(correlation_id, self._length)
+
+    def release(self, sequence: Sequence, *, answered: bool) -> None:
+        """Return a sequence after a request. A failed request ends it: its state is lost."""
+        sequence.step += 1
+        if not answered or sequence.step >= sequence.length:
+            return
+        if self._close is None:
+            self._waiting.append(sequence)
+        else:
+            self._close(sequence)
+
+    def wind_up(self, close: Callable[[Sequence], None]) -> None:
+        """End the sequences: call `close` for each one that was started, now or later.
+
+        A sequence left open keeps its place in the server until it counts as idle, and
+        others' requests wait that long.
+        """
+        self._close = close
+        while self._waiting:
+            close(self._waiting.popleft())
+
+
+def sequence_parameters(sequence: Sequence) -> bytes:
+    """Return bytes that extend a message: fields in two parts are merged."""
+    message = pb.ModelInferRequest()
+    sequence_id = message.parameters["sequence_id"]
+    if isinstance(sequence.correlation_id, str):
+        sequence_id.string_param = sequence.correlation_id
+    else:
+        sequence_id.int64_param = sequence.correlation_id
+    message.parameters["sequence_start"].bool_param = sequence.starts
+    message.parameters["sequence_end"].bool_param = sequence.ends
+    return bytes(message.SerializeToString())
+
+
+class Keeping:
+    """Counts the bytes that one sender keeps of answers in progress."""
+
+    def __init__(
+        self,
+        answer_bytes: int = MAX_ANSWER_BYTES,
+        together_bytes: int = MAX_TOGETHER_BYTES,
+    ) -> None:
+        self._answer = answer_bytes
+        self._together = together_bytes
+        self.held = 0
+        """Bytes of all of them."""
+
+    def fault(self, size: int, more: int) -> str | None:
+        """Count `more` bytes of an answer of now `size`; return the error above a limit."""
+        self.held += more
+        if size > self._answer:
+            return (
+                f"the answer is larger than {self._answer} B: "
+                f"{size} B had come when it was given up"
+            )
+        if self.held > self._together:
+            return (
+                f"the answers under way are together larger than {self._together} B: "
+                f"{size} B of this one had come when it was given up"
+            )
+        return None
+
+    def drop(self, size: int) -> None:
+        """Release this number of bytes of an answer."""
+        self.held -= size
+
+
+def joined(before: bytes | bytearray, more: bytes) -> bytes | bytearray:
+    """Return both joined; a single piece is not copied, more are appended in place."""
+    if not before:
+        return more
+    if isinstance(before, bytes):
+        return bytearray(before + more)
+    before += more
+    return before
+
+
+class Sender:
+    """Sends the bodies of a mix, on the loop it was opened in.
+
+    As a block, it connects or raises `LoadError`; at its end requests in flight end, and
+    connections are closed.
+    """
+
+    def __init__(
+        self, target: Target, mix: Mix, *, timeout_seconds: float, seed: int
+    ) -> None:
+        self._target = target
+        self._mix = mix
+        self.timeout = timeout_seconds
+        self._tls = ssl_context(target)
+        self.turns = Turns(mix, seed)
+        self.keeping = Keeping()
+
+    def unfinished(self) -> int:
+        """Return the number of requests that have not ended."""
+        raise NotImplementedError
+
+    def send(self, index: int, recorder: Recorder) -> None:
+        """Start the request of this index; its end is recorded.
+
+        Never waits. The body is the entry's own, in turns.
+        """
+        raise NotImplementedError
+
+    def wind_up(self) -> None:
+        """End the sequences that were started; these requests are not timed."""
+        self.turns.wind_up(self._close)
+
+    def _close(self, place: int, body: Body, sequence: Sequence) -> None:
+        """Start the last request of a sequence."""
+        raise NotImplementedError
+
+    async def _wait_for_answers(self, error: type[BaseException] | None) -> None:
+        """Wait for the requests that end sequences, unless the block failed."""
+        last = perf_counter() + _WIND_UP_SECONDS
+        while self.unfinished() and error is None and perf_counter() < last:  # noqa: ASYNC110 - rare
+            await asyncio.sleep(_POLL_SECONDS)

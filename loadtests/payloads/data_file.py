@@ -2,26 +2,34 @@
 
 Every format becomes the same: arrays by tensor name whose first axis counts samples.
 Those named as an input are sent; those named as an output are the correct answers.
+
+perf_analyzer's `data` has one object a request, `validation_data` the answers. A tensor is
+a list of values, or {"content": [...], "shape": [...]}, or {"b64": "..."}. Streams of
+sequences (`data` as a list of lists) are sent one after the other.
+https://github.com/triton-inference-server/perf_analyzer, docs/input_data.md
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import zipfile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from exporter.errors import ProtocolError
+from exporter.triton.protocol_types import OutputTensor
+from exporter.triton.tensors import array_dtype, decode, shown_shape
 from loadtests import json_file
 from loadtests.errors import PlanError
-from loadtests.payloads import perf_analyzer_json
 from loadtests.payloads.bodies import Row
-from loadtests.payloads.sample_checks import require_dtype, require_fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from exporter.triton.protocol_types import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
 
     Columns = Mapping[str, Array]
     Read = Callable[[Path, ModelSpec], Iterator[Row]]
@@ -42,7 +50,7 @@ def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
         case ".parquet":
             return _batches(path, spec, _parquet(path, spec), batch)
         case ".json":
-            return perf_analyzer_json.rows_of(path, spec)
+            return _perf_analyzer_rows(path, spec)
         case suffix:
             raise PlanError(
                 f"found the ending {suffix!r}; want .npz, .parquet or perf_analyzer's .json",
@@ -147,3 +155,165 @@ def _checked(source: str, spec: ModelSpec, columns: Columns) -> int:
             source,
         )
     return samples
+
+
+def require_fit(
+    source: str, spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]
+) -> None:
+    """Require that one sample has the shape that the model declares.
+
+    Raises:
+        PlanError: it has not.
+    """
+    declared = tensor.shape[1:] if spec.max_batch_size else tensor.shape
+    fits = len(shape) == len(declared) and all(
+        want in (-1, size) for size, want in zip(shape, declared, strict=True)
+    )
+    if not fits:
+        raise PlanError(
+            f"found samples of the shape {shown_shape(shape)} for {tensor.name!r}; "
+            f"{spec.name} takes {shown_shape(declared)}"
+            + (" and a batch dimension before it" if spec.max_batch_size else ""),
+            source,
+        )
+
+
+def require_dtype(source: str, tensor: TensorSpec, array: Array) -> None:
+    """Require the model's datatype, or values that can be converted without loss.
+
+    Raises:
+        PlanError: text for numbers, fractions for integers, or the like.
+    """
+    try:
+        wanted = array_dtype(tensor.datatype)
+    except ProtocolError as error:
+        raise PlanError(str(error), source) from None
+    kind = array.dtype.kind
+    text = kind in "OSU"
+    if tensor.datatype == "BYTES":
+        fits = text
+    elif text:
+        fits = False
+    else:
+        fits = np.can_cast(array.dtype, wanted, "same_kind") or (
+            kind in "iu" and wanted.kind in "iuf" and _in_range(array, wanted)
+        )
+    if not fits:
+        raise PlanError(
+            f"found {array.dtype} for {tensor.name!r}; want {tensor.datatype}",
+            source,
+        )
+
+
+def _in_range(array: Array, wanted: np.dtype[np.generic]) -> bool:
+    if not array.size or wanted.kind == "f":
+        return True
+    limits = np.iinfo(wanted.name)
+    low, high = int(array.min()), int(array.max())
+    return int(limits.min) <= low and high <= int(limits.max)
+
+
+def _perf_analyzer_rows(path: Path, spec: ModelSpec) -> Iterator[Row]:
+    """One row an object of `data`.
+
+    Raises:
+        PlanError: the file is not of this form, or does not fit the model.
+    """
+    source = str(path)
+    document = json_file.read(path)
+    data = _steps(document, "data", source)
+    answers = _steps(document, "validation_data", source)
+    if not data:
+        raise PlanError('found no "data"; want a list of objects by input name', source)
+    if answers and len(answers) != len(data):
+        raise PlanError(
+            f"found {len(data)} entries in data and {len(answers)} in "
+            "validation_data; want the same number",
+            source,
+        )
+    for place, step in enumerate(data):
+        where = f"{source}: data[{place}]"
+        expected = answers[place] if answers else {}
+        yield Row(
+            _tensors(where, spec, spec.inputs, step, needed=True),
+            _tensors(where, spec, spec.outputs, expected, needed=False),
+        )
+
+
+def _steps(document: Any, key: str, source: str) -> list[dict[str, Any]]:
+    steps = document.get(key, []) if isinstance(document, dict) else None
+    if not isinstance(steps, list):
+        raise PlanError(f'found no list under "{key}"', source)
+    flat = [s for step in steps for s in (step if isinstance(step, list) else [step])]
+    if not all(isinstance(step, dict) for step in flat):
+        raise PlanError(f'found under "{key}" an entry that is not an object', source)
+    return flat
+
+
+def _tensors(
+    source: str,
+    spec: ModelSpec,
+    tensors: tuple[TensorSpec, ...],
+    step: dict[str, Any],
+    *,
+    needed: bool,
+) -> dict[str, Array]:
+    known = {tensor.name: tensor for tensor in tensors}
+    unknown = sorted(step.keys() - known.keys())
+    if unknown:
+        raise PlanError(f"found {unknown}; {spec.name} has {sorted(known)}", source)
+    missing = [t.name for t in tensors if t.name not in step and not t.optional]
+    if needed and missing:
+        raise PlanError(f"found no {missing}, which {spec.name} needs", source)
+    return {name: _tensor(source, spec, known[name], step[name]) for name in step}
+
+
+def _tensor(source: str, spec: ModelSpec, tensor: TensorSpec, given: Any) -> Array:
+    content, shape = given, None
+    if isinstance(given, dict):
+        content, shape = given.get("content"), given.get("shape")
+        if "b64" in given:
+            return _of_bytes(source, spec, tensor, given["b64"], shape)
+    if not isinstance(content, list):
+        raise PlanError(f"found {tensor.name!r} without a list of values", source)
+    text = tensor.datatype == "BYTES"
+    try:
+        array = np.array(content, object if text else None).ravel()
+    except ValueError as error:
+        raise PlanError(
+            f"{tensor.name!r} has lists of different lengths: {error}", source
+        ) from None
+    require_dtype(source, tensor, array)
+    return _shaped(source, spec, tensor, array, shape)
+
+
+def _of_bytes(
+    source: str, spec: ModelSpec, tensor: TensorSpec, text: Any, shape: Any
+) -> Array:
+    try:
+        raw = base64.b64decode(text, validate=True)
+        wire = 2 if tensor.datatype == "BF16" else array_dtype(tensor.datatype).itemsize
+        count = 1 if tensor.datatype == "BYTES" else len(raw) // wire
+        array = decode(OutputTensor(tensor.name, tensor.datatype, (count,), raw))
+    except (binascii.Error, TypeError, ValueError, ProtocolError) as error:
+        raise PlanError(
+            f"{tensor.name!r} is not valid base64: {error}", source
+        ) from None
+    return _shaped(source, spec, tensor, array, shape)
+
+
+def _shaped(
+    source: str, spec: ModelSpec, tensor: TensorSpec, array: Array, shape: Any
+) -> Array:
+    """Return it in the given or declared shape; one open dimension fits the values."""
+    declared = tensor.shape[1:] if spec.max_batch_size else tensor.shape
+    wanted = declared if shape is None else shape
+    try:
+        whole = array.reshape(tuple(int(size) for size in wanted))
+    except (TypeError, ValueError):
+        raise PlanError(
+            f"found {array.size} values for {tensor.name!r} of shape {list(wanted)}",
+            source,
+        ) from None
+    require_fit(source, spec, tensor, whole.shape)
+    return whole[np.newaxis] if spec.max_batch_size else whole

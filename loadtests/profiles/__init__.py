@@ -9,10 +9,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loadtests.profiles.levels import SpecPower, Steps
+from loadtests.profiles.rate_profiles import (
+    Constant,
+    Diurnal,
+    Gamma,
+    Growth,
+    OnOff,
+    Poisson,
+    Soak,
+    SpecPower,
+    Spike,
+    Steps,
+)
 from loadtests.profiles.replay import Replay
-from loadtests.profiles.shaped import Diurnal, Growth, OnOff, Soak, Spike
-from loadtests.profiles.steady import Constant, Gamma, Poisson
 
 AnyProfile = Annotated[
     Constant

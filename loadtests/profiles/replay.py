@@ -10,11 +10,10 @@ import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
 
 from loadtests.plan import MAX_REQUESTS
-from loadtests.profiles.profile import Profile, within
-from loadtests.profiles.rate_curve import Curve, Phase
+from loadtests.profiles.profile import Curve, Phase, Profile, within
 
 if TYPE_CHECKING:
-    from loadtests.profiles.rate_curve import Floats
+    from loadtests.profiles.profile import Floats
 
 _SECONDS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _MOST_BYTES: Final = 2**30

@@ -117,7 +117,7 @@ def _plots(report: CapacityReport) -> Iterator[Plot]:
         series.append(Series(f"miss {term}", rates, shares, colour=place))
         series.append(Series("", rates, shares, "points", colour=place))
     allowed = (
-        Mark(f"{term} allows {100 * share:.3g} %", y=share)
+        Mark(f"{term} allows {units.percent(share)}", y=share)
         for term, share in _allowed(report).items()
     )
     yield Plot(

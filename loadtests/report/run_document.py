@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.report.objective_table import (
+from loadtests.report.objective_report import (
     left_out,
     objective_table,
     objective_verdict,
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
-    from loadtests.report.latency_quantiles import Latency
+    from loadtests.report.run_figures import Latency, Spread
     from loadtests.report.run_report import RunReport, Slice
-    from loadtests.report.stream_report import Spread
     from pages.blocks import Block
 
 _QUANTILE_TICKS: Final = tuple(

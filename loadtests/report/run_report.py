@@ -10,13 +10,14 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from exporter.settings import Settings
-from loadtests.report.latency_quantiles import Latency, latencies_of
-from loadtests.report.objective_verdict import Objective, objectives_of
-from loadtests.report.stream_report import (
+from loadtests.report.objective_report import Objective, objectives_of
+from loadtests.report.run_figures import (
     Goodput,
+    Latency,
     Spread,
     Streams,
     goodput_of,
+    latencies_of,
     spread_of,
     streams_of,
 )
@@ -25,7 +26,7 @@ from loadtests.result import Outcome, finite, quantile_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from loadtests.profiles.rate_curve import Phase
+    from loadtests.profiles.profile import Phase
     from loadtests.result import Floats, RunResult
 
 SLICES: Final = 120

@@ -25,7 +25,7 @@ READERS = [
     "json",
     "exporter.openai.completions",
     "exporter.triton.event_stream",
-    "loadtests.engine.streamed_answers",
+    "loadtests.engine.http_messages",
 ]
 
 LEAKING = ["exporter.taps.foreign_json"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from exporter.triton.event_stream import EventStream
-from loadtests.engine.streamed_answers import Generate, OpenAi, StreamedAnswer
+from loadtests.engine.http_messages import Generate, OpenAi, StreamedAnswer
 
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"

@@ -11,7 +11,7 @@ import promql
 from fake_triton import FakeModel, FakeTriton
 from monitoring import Job
 
-from loadtests.announce import AnnouncedRun, SidecarAnnouncer, announcing
+from loadtests.announce import AnnouncedRun
 
 BOARDS = Path(__file__).parents[2] / "grafana" / "dashboards"
 RUN = "triton_run_info"
@@ -36,24 +36,25 @@ def panel_queries(title: str) -> list[str]:
 def test_a_run_is_a_mark_while_it_goes_on(
     settings, start_sidecar, start_prometheus
 ) -> None:
-    runs = [AnnouncedRun(kind, "evening", "spike") for kind in MARKED_AS]
     with FakeTriton([FakeModel("m")]) as fake, contextlib.ExitStack() as going_on:
         config = settings(fake, probes=[])
         config["listen"]["tap"] = {"port": 0}
         config["collectors"].append({"kind": "runs", "interval_seconds": 0.5})
         sidecar = start_sidecar(config)
-        tap = SidecarAnnouncer(f"http://127.0.0.1:{tap_port(sidecar.log)}")
+        tap = f"http://127.0.0.1:{tap_port(sidecar.log)}"
+        kinds = {k: AnnouncedRun(k, "evening", "spike", [tap]) for k in MARKED_AS}
+        runs = kinds.values()
         prometheus = start_prometheus(Job([sidecar.port]))
         for run in runs:
-            going_on.enter_context(announcing(run, [tap]))
+            going_on.enter_context(run.announced())
         for phase in ("calm", "crowd"):
             for run in runs:
                 run.enter(phase)
             prometheus.wait(f'count({RUN}) == 3 == count({RUN}{{phase="{phase}"}})')
         expected: dict[str, set[tuple[str, ...]]] = {}
-        for run in runs:
-            labels = (run.kind, "crowd", "spike", run.name)
-            expected.setdefault(MARKED_AS[run.kind], set()).add(labels)
+        for kind, run in kinds.items():
+            labels = (kind, "crowd", "spike", run.name)
+            expected.setdefault(MARKED_AS[kind], set()).add(labels)
         for board, marks in annotations().items():
             for name, wanted in expected.items():
                 found = [metric for metric, _ in prometheus.values(marks[name])]

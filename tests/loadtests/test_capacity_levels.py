@@ -19,34 +19,29 @@ from loadtests.capacity.campaign import CampaignSettings, Findings
 from loadtests.capacity.estimate import Estimate
 from loadtests.capacity.guarded_runs import Bench, Record
 from loadtests.capacity.observation import Observation
-from loadtests.capacity.report_assembly import compiled
-from loadtests.capacity.search_report import SaturationReport
-from loadtests.capacity.server_side import Phases, ServerSide, phases
-from loadtests.load_objective import parse
+from loadtests.capacity.search_report import SaturationReport, compiled
+from loadtests.capacity.server_side import Phases, phases, saturated
 from loadtests.machine_guard import GuardLimits, Watch, Window
 from loadtests.mix import Body, Entry, Mix
-from loadtests.target import Target
+from loadtests.scenario import Scenario
 
-SLO = parse("p99<20ms")
-TARGET = Target("http", "127.0.0.1:1")
+SCENARIO = Scenario.model_validate(
+    {
+        "target": {"protocol": "http", "address": "127.0.0.1:1"},
+        "models": [{"model": "m"}],
+        "profile": {"kind": "poisson"},
+        "seed": 3,
+        "slo": "p99<20ms",
+    }
+)
 ESTIMATE = Estimate(100.0, 90.0, 120.0, (100.0,), 2.0, 40)
 EVIDENCE = SaturationReport(resource="queue", evidence="told")
 
 
 def bench_of(*records: Record, instances: int = 2) -> Bench:
     spec = ModelSpec("m", "1", (), (), instances=instances)
-    bench = Bench(
-        target=TARGET,
-        mix=Mix((Entry("m", spec, (Body(b"x"),)),)),
-        slo=SLO,
-        server=ServerSide(TARGET, frozenset({"m"})),
-        limits=GuardLimits(),
-        seed=3,
-        timeout_seconds=1.0,
-        in_flight=10,
-        log=print,
-        stopped=lambda: False,
-    )
+    mix = Mix((Entry("m", spec, (Body(b"x"),)),))
+    bench = Bench(SCENARIO, mix, GuardLimits(), print, lambda: False)
     bench.records += records
     return bench
 
@@ -317,3 +312,50 @@ def test_what_is_saturated_is_read_at_the_lowest_rate_above_the_boundary() -> No
     assert judged(low).saturation.resource == "unknown"
     assert judged(far, low, over, instances=0).saturation.resource == "queue"
     assert judged().saturation.evidence == "no run counted"
+
+
+def machine(sender: float, server: float | None) -> Watch:
+    window = Window(0.0, 1.0, 0.0, 0.0, 0.0, sender, server, 0.0)
+    return Watch((window,), GuardLimits())
+
+
+def server(queue_seconds: float, busy: float) -> Phases:
+    """One whose requests take 10 ms beside the queue."""
+    return Phases(queue_seconds, 0.001, 0.008, 0.001, 100, 1.0, busy)
+
+
+IDLE = machine(0.1, 0.1)
+
+
+QUEUED = server(0.02, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("phase", "watch", "instances", "expected"),
+    [
+        (QUEUED, machine(0.81, 4.0), 2, "sender"),
+        (QUEUED, machine(0.8, 3.41), 2, "server cpu"),
+        (QUEUED, machine(0.8, 3.4), 2, "compute"),
+        (QUEUED, machine(0.8, None), 2, "compute"),
+        (QUEUED, None, 2, "compute"),
+        (None, IDLE, 2, "unknown"),
+        (server(0.02, 1.41), IDLE, 2, "compute"),
+        (server(0.02, 1.4), IDLE, 2, "queue"),
+        # How many instances there are is not known.
+        (QUEUED, IDLE, None, "queue"),
+        (server(0.0044, 0.1), IDLE, 2, "queue"),
+        (server(0.0042, 0.1), IDLE, 2, "unknown"),
+    ],
+)
+def test_the_first_of_sender_processors_instances_and_queue_is_named(
+    phase, watch, instances, expected
+) -> None:
+    found = saturated(phase, watch, instances=instances, cpus=4)
+    assert found.resource == expected
+
+
+def test_the_evidence_has_the_figures() -> None:
+    assert saturated(QUEUED, IDLE, instances=2, cpus=4).evidence == (
+        "its 2 instances executed 75 % of the time; 66.7 % of a request's time in the server "
+        "was spent in the queue (20 ms; compute 10 ms)"
+    )

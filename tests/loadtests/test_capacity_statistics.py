@@ -16,7 +16,6 @@ from simulated_queues import (
 )
 
 from exporter.numerics.dependence import LEAST_FREEDOM
-from loadtests.capacity import estimate as estimates
 from loadtests.capacity.estimate import Levels, crossing, estimate, widening
 from loadtests.capacity.miss_trend import trend
 from loadtests.capacity.observation import (
@@ -149,56 +148,6 @@ def test_levels_are_sums_over_runs_and_their_blocks_are_halves_of_runs() -> None
     assert floors == pytest.approx(np.array([[0.005, 0.25 / 12], [0.005, 0.05]]))
 
 
-@pytest.mark.parametrize(
-    ("boundary", "near"),
-    [(100.0, [78, 100, 110]), (90.0, [76, 78, 100, 110]), (0.0, []), (np.inf, [])],
-)
-def test_levels_near_a_boundary_are_within_30_percent_and_not_far_into_overload(
-    boundary, near
-) -> None:
-    levels = Levels.of(
-        runs_at(
-            *((rate, [500, 500], [0, 5]) for rate in (60.0, 76.0, 78.0, 100.0)),
-            *((rate, [500, 500], [40, 39]) for rate in (110.0, 131.0)),
-            (115.0, [500, 500], [41, 40]),
-        )
-    )
-    found = estimates._near(levels, boundary, 0, np.array([0.01]))
-    assert levels.rates[found].tolist() == near
-    # Where so little is allowed, three misses of a run may be chance.
-    few = Levels.of(
-        runs_at(*((r, [500, 500], [0, m]) for r, m in ((99.0, 2), (101.0, 3))))
-    )
-    found = estimates._near(few, 100.0, 0, np.array([1e-6]))
-    assert few.rates[found].tolist() == [99]
-
-
-def test_of_levels_near_a_boundary_the_nearest_have_enough_blocks() -> None:
-    rates = (95.0, 100.0, 105.0, 111.0)
-    levels = Levels.of(runs_at(*((r, [9, 9], [0, 0]) for r in rates * 5)))
-    for near, kept in (
-        ([True] * 4, [True, True, True, False]),
-        ([True, True, False, True], [True, True, False, True]),
-    ):
-        found = estimates._nearest(levels, 100.0, np.array(near))
-        assert found.tolist() == kept
-
-
-@pytest.mark.parametrize(("spread", "wanted"), [(0.1, 1.0), (3.0, 9.0)])
-def test_residuals_vary_as_independent_requests_at_least_and_are_widened_for_few(
-    spread, wanted
-) -> None:
-    rng = np.random.default_rng(5)
-    missed = 5 + spread * np.sqrt(5) * rng.normal(size=(12, 2))
-    levels = Levels.of(runs_at(*((100.0, [500, 500], m) for m in missed)))
-    known = estimates._Bootstrap.of(
-        levels, np.array([[0.01]]), np.array([True]), np.array([0.01])
-    )
-    assert known.residuals.mean() == pytest.approx(0)
-    shown = 9 * np.var((missed - 5) / np.sqrt(5) / spread) if spread > 1 else wanted
-    assert known.residuals.var() == pytest.approx(shown * 24 / 22)
-
-
 def test_of_misses_that_depend_on_each_other_for_too_long_no_memory_is_known() -> None:
     runs = runs_at(
         *((rate, [1000] * 24, [0] * 24) for rate in (95.0, 105.0) * 6),
@@ -206,20 +155,6 @@ def test_of_misses_that_depend_on_each_other_for_too_long_no_memory_is_known() -
     )
     found = estimate(runs, np.array([0.01]), np.random.default_rng(1))
     assert (found.memory_seconds, found.freedom) == (None, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("rate", "near", "ends"),
-    [
-        (25.0, [0, 0, 1], (25, 25)),
-        (25.0, [1, 1, 0], (20, 30)),
-        (35.0, [0, 0, 0], (35, 35)),
-        (5.0, [0, 0, 0], (5, 5)),
-    ],
-)
-def test_unseen_is_what_lies_between_a_boundary_and_overload(rate, near, ends) -> None:
-    levels = Levels.of(runs_at(*((r, [9, 9], [0, 0]) for r in (10.0, 20.0, 30.0))))
-    assert estimates._unseen(levels, rate, np.array(near, bool)) == ends
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from loadtests.efficiency.efficiency_report import (
 )
 from loadtests.errors import LoadError
 from loadtests.machine_guard import GuardLimits, Watch, Window
-from loadtests.profiles.levels import SpecPower
+from loadtests.profiles.rate_profiles import SpecPower
 from loadtests.report.efficiency_document import curve_document, pair_document
 from pages import page_html, page_text
 from pages.blocks import Verdict

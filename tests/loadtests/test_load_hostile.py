@@ -17,7 +17,7 @@ import pytest
 from http2_wire import Waiting, connected, frame
 from load_runs import send
 
-from loadtests.engine.keeping import MAX_ANSWER_BYTES, Keeping
+from loadtests.engine.senders import MAX_ANSWER_BYTES, Keeping
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
 from loadtests.target import Target

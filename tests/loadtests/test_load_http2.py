@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from load_runs import send
 
-from loadtests.engine.header_blocks import Decoder, SameHeaders
+from loadtests.engine.http2_streams import Decoder, SameHeaders
 from loadtests.result import Outcome
 
 HEADERS = [(b":method", b"POST"), (b":path", b"/infer"), (b"x-long", b"y" * 300)]

@@ -19,8 +19,7 @@ from slow_llm import (
 from exporter.cli import main
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.errors import PlanError
-from loadtests.execute import execute
-from loadtests.prepare import prepared
+from loadtests.execute import execute, prepared
 from loadtests.result import Outcome
 from loadtests.scenario import Scenario
 

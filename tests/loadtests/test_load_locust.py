@@ -22,8 +22,7 @@ from waiting import patience
 from exporter.histograms.histogram import Histogram
 from loadtests import plan
 from loadtests.distributed import sender
-from loadtests.distributed.coordinator import Coordinator
-from loadtests.distributed.tally import Tally
+from loadtests.distributed.coordinator import Coordinator, Tally
 from loadtests.result import Outcome, Requests
 from loadtests.scenario import Scenario
 
@@ -345,7 +344,7 @@ def test_without_a_profile_locusts_users_are_the_concurrency(loaded) -> None:
 def test_percentiles_have_four_digits_like_the_table() -> None:
     # Locust patches the process that imports it.
     program = (
-        "from loadtests.distributed.locust_numbers import bucketed\n"
+        "from loadtests.distributed.locust_hooks import bucketed\n"
         "print(*map(bucketed, (0.0, 0.0123, 16.14, 1634.0)))"
     )
     ended = subprocess.run(

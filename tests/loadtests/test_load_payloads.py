@@ -11,8 +11,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from loadtests.errors import PlanError
-from loadtests.payloads.bodies import Row, body_of
-from loadtests.payloads.corrupt import corrupted
+from loadtests.payloads.bodies import Row, body_of, corrupted
 from loadtests.payloads.data_file import rows_of
 
 BATCHED = ModelSpec(

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from loadtests.errors import PlanError
-from loadtests.payloads import recorded_prompts
+from loadtests.payloads import prompts
 from loadtests.payloads.bodies import body_of
 from loadtests.payloads.prompts import (
     Lengths,
@@ -164,12 +164,12 @@ def test_files_that_are_no_workload(tmp_path, name, content, told) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(PlanError, match=told):
-        recorded_prompts.read(path, 10)
+        prompts.recorded(path, 10)
 
 
 def test_a_file_that_is_not_there(tmp_path) -> None:
     with pytest.raises(PlanError, match="cannot be read: No such file"):
-        recorded_prompts.read(tmp_path / "a.csv", 10)
+        prompts.recorded(tmp_path / "a.csv", 10)
 
 
 @pytest.mark.parametrize(

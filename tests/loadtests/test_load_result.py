@@ -11,7 +11,8 @@ import pytest
 from load_runs import about
 
 from loadtests import result_file
-from loadtests.distributed.tally import Tally
+from loadtests.engine import recorder
+from loadtests.engine.recorder import Recorder
 from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import PlanError
 from loadtests.result import Outcome, Requests, RunResult, Unanswered
@@ -193,20 +194,50 @@ def test_what_streams_carried_is_kept_and_older_files_are_read_without_it() -> N
     np.testing.assert_array_equal(older.requests.done, requests.done)
 
 
-def test_tallies_add_up_and_come_back_from_their_state() -> None:
-    parts = ([Outcome.OK] * 3 + [Outcome.ERROR], [Outcome.OK, Outcome.REJECTED])
-    first, second, both = Tally(), Tally(), Tally()
-    for tally, outcomes in zip((first, second), parts, strict=True):
-        requests = requests_of(outcomes, delay=0.25, latency=0.5)
-        requests.intended[:] = 0
-        requests.sent[:] = np.where(np.isnan(requests.sent), np.nan, 0.25)
-        requests.done[:] = requests.sent + 0.25
-        for each in (tally, both):
-            each.add(requests)
-    merged = Tally.from_state(json.loads(json.dumps(first.to_state())))
-    merged.merge(second)
-    assert merged == both
-    assert merged.count == 6
-    assert merged.outcomes == {"ok": 4, "error": 1, "rejected": 1}
-    with pytest.raises(ValueError, match=r"found outcomes \['lost'\]"):
-        Tally.from_state(both.to_state() | {"outcomes": {"lost": 1}})
+def test_it_grows_up_to_the_most_requests_of_a_run_and_keeps_what_it_has(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(recorder, "_FIRST_CAPACITY", 4)
+    monkeypatch.setattr(recorder, "MAX_REQUESTS", 10)
+    one = Recorder.growing(100.0)
+    one.begin(3)
+    one.finish(3, Outcome.OK, 102.5)
+    for count, held in ((4, 4), (5, 8), (9, 10), (10, 10)):
+        assert one.make_room(count)
+        assert len(one.requests) == held
+    assert not one.make_room(11)
+    assert one.requests.done[3] == 2.5
+    one.begin(9)
+    one.finish(9, Outcome.OK, 103.0)
+    assert one.requests.done[9] == 3.0
+    assert np.flatnonzero(one.requests.outcome == Outcome.OK).tolist() == [3, 9]
+
+
+def test_each_request_is_written_down_as_it_went(monkeypatch) -> None:
+    monkeypatch.setattr(recorder, "MAX_MESSAGES", 2)
+    one, ended, lost = Recorder.growing(100.0), [], []
+    one.ended, one.lost = ended.append, lost.append
+    one.begin(0)
+    one.reject(1)
+    assert (one.started, one.in_flight, one.finished) == (2, 1, [1])
+    for at, since in ((100.5, None), (100.7, 100.5), (101.2, 100.7), (101.1, 101.2)):
+        one.respond(0, at, since)
+    one.count_tokens(0, 1 << 40)
+    one.finish(0, Outcome.OK, 102.0)
+    for index, message in enumerate("aabcdx" * 2, 2):
+        one.begin(index)
+        one.finish(index, Outcome.ERROR, 103.0, message * 500)
+    one.begin(14)
+    one.lose(14, 104.0, "gone")
+    assert (one.started, one.in_flight) == (15, 0)
+    assert one.finished == [1, 0, *range(2, 15)]
+    assert (ended, lost) == ([0, *range(2, 14)], [14])
+    written = one.requests
+    assert written.outcome[:3].tolist() == [Outcome.OK, Outcome.REJECTED, Outcome.ERROR]
+    assert (written.first[0], written.done[0]) == (0.5, 2.0)
+    assert (written.responses[0], written.tokens[0]) == (4, (1 << 32) - 1)
+    assert written.longest_gap[0] == np.float32(0.5)
+    # A clock that steps back makes a gap of nothing.
+    assert (one.between.count, one.between.min) == (3, 0.0)
+    assert one.errors == {"a" * 200: 4, "b" * 200: 2, "other errors": 7}
+    assert one.unanswered.count == 1

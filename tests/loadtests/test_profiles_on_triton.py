@@ -86,22 +86,6 @@ def test_a_short_search_ends_with_a_report_whatever_the_machine_does(
     assert report["conclusion"] in capsys.readouterr().out
 
 
-def test_an_objective_that_no_rate_meets_is_told_at_once(loaded, capacity) -> None:
-    found = capacity(loaded, "--slo", "p99<2ms")
-    assert found.returncode == 1
-    assert "no rate meets p99<2ms" in found.stdout
-    assert "one request at a time takes" in found.stdout
-
-
-@pytest.mark.slow
-def test_an_objective_that_every_rate_meets_is_told(loaded, capacity) -> None:
-    found = capacity(
-        loaded, "--slo", "p99<30s", "--max-rate", "40", "--timeout", "10", "--other-cpu", "8",
-    )  # fmt: skip
-    assert found.returncode == 1, found.stdout + found.stderr
-    assert "meets p99<30s at every rate tried, up to 40 requests/s" in found.stdout
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -115,16 +99,3 @@ def test_wrong_usage_says_what_would_be_right(loaded, capacity, options, said) -
     found = capacity(loaded, *options)
     assert found.returncode == 2
     assert said in found.stderr
-
-
-def test_no_server_and_no_model_are_one_sentence(loaded, capacity) -> None:
-    class Nobody:
-        grpc = "127.0.0.1:9"
-
-    absent = capacity(Nobody, "--slo", "p99<1s")
-    assert absent.returncode == 1
-    assert "127.0.0.1:9" in absent.stderr
-    unknown = capacity(loaded, "--slo", "p99<1s", model="nobody")
-    assert unknown.returncode == 1
-    assert "nobody" in unknown.stderr
-    assert "Traceback" not in absent.stderr + unknown.stderr

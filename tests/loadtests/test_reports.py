@@ -16,10 +16,10 @@ from whole_pages import whole
 from loadtests import load_report_command, result_file
 from loadtests.cli import REPORTS
 from loadtests.report import run_document
-from loadtests.report.latency_quantiles import latencies_of
+from loadtests.report.run_figures import latencies_of
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
-from pages import page_html, page_text
+from pages import page_html, page_text, units
 from pages.blocks import Document, Figure, Section, Table
 from pages.plots import Axis, Mark, Plot, Series
 
@@ -222,6 +222,11 @@ def test_quantiles_are_drawn_over_time_only_where_enough_requests_support_them()
         "median, p95, slowest",
         "median, slowest",
     ]
+
+
+def test_no_change_has_no_sign_of_a_fall() -> None:
+    assert units.percent(-0.0) == "0 %"
+    assert units.percent(-0.0, "+") == "+0 %"
 
 
 def test_a_column_of_unknown_numbers_is_aligned_like_numbers() -> None:

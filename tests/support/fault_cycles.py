@@ -38,7 +38,6 @@ def kind_of(fault: Fault) -> str:
 
 def recorded(fault: Fault, site: Site) -> dict[str, Any]:
     """Its record as a journal gives it back; nothing of it is there yet."""
-    fault.require(site)
     record = json.loads(json.dumps(fault.prepare(site)))
     assert type(fault).residue(record) == []
     return record

@@ -210,7 +210,7 @@ def _run(order: dict[str, Any]) -> None:
     kept = injections(state, "killed", deadline_seconds=60)
     with contextlib.suppress(Interrupted), interrupted_once(), kept as faults:
         try:
-            fault.require(site)
+            fault.prepare(site)
         except FaultRefusedError as error:
             points.tell(None, str(error))
             return

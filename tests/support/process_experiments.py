@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadtests.chaos import experiment
 from loadtests.chaos.primitives.process_refs import ProcessRef
-from loadtests.chaos.running.runner import RunOptions, run
+from loadtests.chaos.running.repetition import RunOptions, run
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton

@@ -10,10 +10,13 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from loadtests.chaos.faults.client_faults import CacheStorm
 from loadtests.chaos.faults.fault import Fault
-from loadtests.chaos.faults.model_faults import ErringModel, LyingModel, StalledStream
-from loadtests.chaos.faults.model_unloading import UnloadModel
+from loadtests.chaos.faults.model_faults import (
+    ErringModel,
+    LyingModel,
+    StalledStream,
+    UnloadModel,
+)
 from loadtests.chaos.faults.network_faults import (
     Bandwidth,
     NetworkDelay,
@@ -22,15 +25,17 @@ from loadtests.chaos.faults.network_faults import (
     Partition,
     Reset,
 )
-from loadtests.chaos.faults.peer_faults import OtlpHang, PrometheusAway, TapStalled
 from loadtests.chaos.faults.process_faults import (
     FreezeServer,
     FreezeStub,
     KillServer,
     KillSidecar,
     KillStub,
+    OtlpHang,
+    PrometheusAway,
+    TapStalled,
 )
-from loadtests.chaos.faults.resource_faults import CpuHog, MemoryHog
+from loadtests.chaos.faults.sustained_faults import CacheStorm, CpuHog, MemoryHog
 from loadtests.errors import (
     FaultFailedError,
     FaultRefusedError,
@@ -75,21 +80,6 @@ FAULTS: Final[dict[str, type[Fault]]] = {
 }
 """Faults by kind, for reverting from a record."""
 
-REMOVED: Final = frozenset(
-    {
-        "clock_jump",
-        "corrupt_inputs",
-        "cpu_limit",
-        "descriptors",
-        "disk_full",
-        "memory_limit",
-        "oversized_inputs",
-        "response_cache",
-        "restart_loop",
-    }
-)
-"""Kinds that 0.1.0 was the last release to have; an undo journal may still name them."""
-
 _ADAPTER: Final[TypeAdapter[Fault]] = TypeAdapter(AnyFault)
 
 
@@ -111,7 +101,6 @@ def parse(given: Any, where: str) -> Fault:
 
 __all__ = [
     "FAULTS",
-    "REMOVED",
     "AnyFault",
     "Fault",
     "FaultFailedError",

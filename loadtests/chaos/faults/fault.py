@@ -1,7 +1,6 @@
 """The base of every fault: inject, verify, revert, and check for residue.
 
     fault = FreezeServer()
-    fault.require(site)             # what it needs, before anything is touched
     record = fault.prepare(site)    # all that undo will need; goes to disk first
     fault.inject(record)
     assert not fault.missing(record)
@@ -19,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.chaos.primitives import programs
+from loadtests.chaos.primitives.process_refs import (
+    left_of_program,
+    start_program,
+    stop_program,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,14 +37,6 @@ class Fault(Settings):
     def name(cls) -> str:
         """Return its `kind`."""
         return str(cls.model_fields["kind"].default)
-
-    def require(self, site: Site) -> None:
-        """Check that it can be injected there; touches nothing.
-
-        Raises:
-            FaultRefusedError: it lacks a privilege, a program, or a part of the site.
-        """
-        self.prepare(site)
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return everything that `inject` and `revert` need; touches nothing.
@@ -91,14 +86,14 @@ class SustainedFault(Fault):
 
     def inject(self, record: dict[str, Any]) -> None:
         """Start the process; the fault is in effect when this returns."""
-        programs.start(record["token"], self.name(), record, self.longest_seconds)
+        start_program(record["token"], self.name(), record, self.longest_seconds)
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """End the process."""
-        programs.stop(record["token"])
+        stop_program(record["token"])
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """Report the process."""
-        return programs.left(record["token"])
+        return left_of_program(record["token"])

@@ -10,8 +10,7 @@ import sys
 
 from exporter.errors import TritonwatchError
 from loadtests.chaos.faults import FAULTS
-from loadtests.chaos.primitives.process_refs import ProcessRef
-from loadtests.chaos.primitives.programs import FAILED, READY
+from loadtests.chaos.primitives.process_refs import FAILED, READY, ProcessRef
 
 
 def main(arguments: list[str]) -> int:

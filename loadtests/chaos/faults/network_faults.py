@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from loadtests.chaos.faults.fault import Fault
-from loadtests.chaos.network.effect import Directions, Effect
 from loadtests.chaos.network.proxy_client import (
     ProxyFailedError,
     ProxyGoneError,
     ask,
 )
+from loadtests.chaos.network.wire import Directions, Effect
 from loadtests.chaos.primitives.process_refs import new_token
 from loadtests.errors import FaultFailedError, FaultRefusedError
 
@@ -78,7 +78,6 @@ class NetworkFault(Fault):
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """Clear the effect; without a proxy it has ended already."""
-        _require_proxy(record)
         try:
             ask(Path(record["control"]), {"do": "clear", "token": record["token"]})
         except ProxyGoneError:
@@ -89,7 +88,6 @@ class NetworkFault(Fault):
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """Report the effect on the proxy."""
-        _require_proxy(record)
         try:
             effect = _effect_of(record)
         except ProxyGoneError:
@@ -105,16 +103,6 @@ def _effect_of(record: dict[str, Any]) -> dict[str, Any] | None:
     faults = ask(Path(record["control"]), {"do": "state"})["faults"]
     effect: dict[str, Any] | None = faults.get(record["token"], {}).get("effect")
     return effect
-
-
-def _require_proxy(record: dict[str, Any]) -> None:
-    """Raise for a record of version 0.1.0, whose fault may be in the kernel."""
-    name = record.get("mechanism", "proxy")
-    if name != "proxy":
-        raise FaultFailedError(
-            f"found no mechanism {name!r} in this version; undo the fault with the "
-            "version that injected it"
-        )
 
 
 class NetworkDelay(NetworkFault):

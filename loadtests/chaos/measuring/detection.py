@@ -13,8 +13,8 @@ from loadtests.chaos.measuring.signals import Condition, fired, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loadtests.chaos.measuring.fault_spans import Span
     from loadtests.chaos.measuring.observations import Event, Evidence, What
+    from loadtests.chaos.measuring.served import Span
     from loadtests.chaos.measuring.signals import Shown
 
 

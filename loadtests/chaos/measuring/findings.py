@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from exporter.settings import Settings
 from loadtests.chaos.measuring import served
 from loadtests.chaos.measuring.detection import DetectSettings, Signal, signals_of
-from loadtests.chaos.measuring.fault_spans import Span, spans
 from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import (
     Recovery,
@@ -16,7 +15,7 @@ from loadtests.chaos.measuring.recovery import (
     latency_limit,
     recovery_of,
 )
-from loadtests.chaos.measuring.served import answers_of
+from loadtests.chaos.measuring.served import Span, answers_of, spans
 from loadtests.engine.sender_verdict import MAX_UNSENT
 
 if TYPE_CHECKING:

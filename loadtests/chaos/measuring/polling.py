@@ -1,4 +1,4 @@
-"""Polls the sidecar and Prometheus while an experiment runs."""
+"""Acts at a fixed pace: polls the sidecar and Prometheus while an experiment runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from exporter.errors import TritonError
 from exporter.output.exposition import parse_text
+from exporter.system.background import Background
 from exporter.triton.http import HttpClient
 from loadtests.chaos.measuring.observations import UP, AlertChange
-from loadtests.chaos.primitives.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from loadtests.chaos.measuring.observations import AlertState, Record
 
@@ -35,6 +35,28 @@ ALWAYS: Final = frozenset(
     }
 )
 """Series that every experiment records, beside those it requests."""
+
+
+class Pace(Background):
+    """Calls a function at a fixed pace while its block lasts, first one pace from now."""
+
+    def __init__(
+        self,
+        every_seconds: float,
+        act: Callable[[], object],
+        *,
+        end_seconds: float = 5.0,
+    ) -> None:
+        super().__init__(end_seconds=end_seconds)
+        self._every = every_seconds
+        self._act = act
+
+    def _work(self) -> None:
+        due = time.monotonic() + self._every
+        while not self._over.wait(max(due - time.monotonic(), 0.0)):
+            self._act()
+            # One that took longer than the pace is not made up for.
+            due = max(due + self._every, time.monotonic())
 
 
 class _Watch(Pace):

@@ -25,9 +25,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from loadtests.chaos.network.effect import DIRECTIONS, Effect
 from loadtests.chaos.network.proxy_client import short_name
-from loadtests.chaos.network.wire import Wire
+from loadtests.chaos.network.wire import DIRECTIONS, Effect, Wire
 
 HOST: Final = "127.0.0.1"
 MAX_FAULTS: Final = 32

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from exporter.triton.protocol_types import Array
     from loadtests.engine import Progress
-    from loadtests.engine.backoff import Backoff
+    from loadtests.engine.loops import Backoff
     from loadtests.mix import Body, Entry
     from loadtests.scenario import Scenario
     from loadtests.target import Target

@@ -14,7 +14,7 @@ from loadtests.chaos.activities import (
     tolerates,
 )
 from loadtests.chaos.measuring.observations import Check, Step
-from loadtests.chaos.primitives.pace import Pace
+from loadtests.chaos.measuring.polling import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from loadtests.announce import AnnouncedRun, SidecarAnnouncer, announcing
+from loadtests.announce import AnnouncedRun
 from loadtests.chaos import toolkit
 from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.measuring.observations import Record
@@ -26,14 +26,14 @@ from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions
 from loadtests.chaos.primitives.process_refs import new_token
 from loadtests.chaos.running.experiment_load import Load, with_right_answers
 from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
-from loadtests.chaos.targets.chaos_target import Surroundings
+from loadtests.chaos.targets.chaos_target import Surroundings, require_allowed
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.undo import residue
 from loadtests.chaos.undoing.undo_journal import default_folder, new_scratch
 from loadtests.errors import FaultFailedError
+from loadtests.execute import prepared
 from loadtests.interrupt import Interrupted, interrupted_once
-from loadtests.prepare import prepared
-from loadtests.profiles.rate_curve import Phase
+from loadtests.profiles.profile import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -58,8 +58,8 @@ class RunOptions:
     """Targets that may be broken, in addition to the embedded one; shell-style patterns."""
     state: Path = field(default_factory=default_folder)
     """Folder of the undo journals."""
-    announcers: Sequence[SidecarAnnouncer] = ()
-    """Further receivers of annotations, in addition to the target's own sidecar."""
+    sidecars: Sequence[str] = ()
+    """URLs of taps that the run is announced to, in addition to the target's own sidecar."""
     progress: Callable[[str], None] = lambda _line: None
     """Called with a line at each step."""
 
@@ -190,7 +190,7 @@ class Repetition:
         for activity in self._experiment.method:
             fault = fault_of(activity)
             if fault is not None:
-                fault.require(self._site)
+                fault.prepare(self._site)
         record.versions |= versions_of(self._site.http)
         if extension.load is not None:
             self._load = stack.enter_context(self._loading(self._site))
@@ -216,15 +216,16 @@ class Repetition:
         return Load(scenario, mix, extension.load.backoff)
 
     def _announce(self, stack: contextlib.ExitStack) -> None:
-        announcers = list(self._options.announcers)
+        sidecars = list(self._options.sidecars)
         tap = None if self._site is None else self._site.peers.get("tap")
         if tap is not None:
-            announcers.append(SidecarAnnouncer(f"http://{tap}"))
-        run = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
+            sidecars.append(f"http://{tap}")
+        name = self._loaded.name
+        run = AnnouncedRun("chaos", name[:100], name[:200], sidecars)
         self._announced = run
         stack.callback(self._remark, run.problems)
         phases = (Phase("before", 0.0, math.inf, None),)
-        stack.enter_context(announcing(run, announcers, phases))
+        stack.enter_context(run.announced(phases))
         if self._load is not None:
             stack.callback(self._load.stop)  # before the end is announced
 
@@ -352,3 +353,23 @@ def _scratch() -> Generator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
+    """Run every repetition of an experiment; return the evidence of each.
+
+    The first that was interrupted or aborted is the last.
+
+    Raises:
+        NotAllowedError: its target may not be broken.
+        FaultRefusedError: a fault cannot be injected there; nothing was touched.
+        LoadError, TritonwatchError: the target or the load does not come up.
+    """
+    extension = loaded.experiment.extension
+    require_allowed(extension.target, options.allow)
+    found: list[Evidence] = []
+    for repetition in range(extension.repetitions):
+        found.append(Repetition(loaded, options, repetition).run())
+        if found[-1].status in {"interrupted", "aborted"}:
+            break
+    return found

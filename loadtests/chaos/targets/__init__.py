@@ -6,16 +6,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loadtests.chaos.targets.addressed_targets import (
-    ContainerTarget,
-    ProcessTarget,
-)
 from loadtests.chaos.targets.chaos_target import (
     NotAllowedError,
     Target,
     require_allowed,
 )
-from loadtests.chaos.targets.embedded_target import EmbeddedTarget
+from loadtests.chaos.targets.target_kinds import (
+    ContainerTarget,
+    EmbeddedTarget,
+    ProcessTarget,
+)
 
 AnyTarget = Annotated[
     ContainerTarget | EmbeddedTarget | ProcessTarget,

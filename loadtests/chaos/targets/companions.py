@@ -1,4 +1,4 @@
-"""Companions of a deployment under experiment: proxy, sidecar and Prometheus."""
+"""Companions of a deployment under experiment: proxy, sidecar, Prometheus, supervisor."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from exporter.demo.demo_alerts import prometheus_config
+from exporter.errors import TritonwatchError
 from exporter.features.slo.objectives import AvailabilityObjective
 from exporter.features.slo.slo_rules import rules_file
 from exporter.network.held_port import LOOPBACK, hold_port
-from loadtests.chaos.measuring.polling import fetch
+from loadtests.chaos.measuring.polling import Pace, fetch
 from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, ProcessRef
-from loadtests.chaos.targets.supervisor import Supervisor
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from loadtests.chaos.site import Site
-    from loadtests.chaos.targets.chaos_target import Surroundings, Target
+    from loadtests.chaos.targets.chaos_target import Note, Surroundings, Target
 
 _PROMETHEUS: Final = "prometheus"
 _START_SECONDS: Final = 60.0
@@ -41,6 +41,8 @@ OBJECTIVE: Final = AvailabilityObjective(
     name="probes", source="probes", objective_ratio=0.999
 )
 """The objective of the sidecar's probes; its fast burn is the alert that pages."""
+_RESTART_SECONDS: Final = 20.0
+_SUPERVISE_SECONDS: Final = 0.01
 
 
 @contextlib.contextmanager
@@ -253,3 +255,55 @@ def shipped_rules() -> list[Path]:
         if folder.is_dir():
             return sorted(folder.glob("*.yaml"))
     return []
+
+
+class Supervisor(Pace):
+    """Restarts a process that has ended, as systemd or Kubernetes does in production.
+
+    Args:
+        part: what it is, in notes.
+        running: whether it is there; a frozen one is.
+        start: starts it and waits until it is ready.
+        delay_seconds: from its end to its next start; None for never.
+        note: records when it ended and when it was ready again.
+    """
+
+    def __init__(
+        self,
+        part: str,
+        running: Callable[[], bool],
+        start: Callable[[], None],
+        delay_seconds: float | None,
+        note: Note,
+    ) -> None:
+        super().__init__(
+            _SUPERVISE_SECONDS, self._supervise, end_seconds=_RESTART_SECONDS
+        )
+        self._part = part
+        self._running = running
+        self._start = start
+        self._delay = delay_seconds
+        self._note = note
+        self._gone = False
+
+    def _supervise(self) -> None:
+        if self._running():
+            return
+        if not self._gone:
+            self._note_state("gone")
+            self._gone = True
+        if self._delay is None or self._over.wait(self._delay):
+            return
+        try:
+            self._start()
+        except (TritonwatchError, OSError) as error:
+            self._note("note", {"text": f"the {self._part} did not start: {error}"})
+            return
+        self._note_state("ready")
+        self._gone = False
+
+    def _note_state(self, state: str) -> None:
+        if self._part == "server":
+            self._note("server_gone" if state == "gone" else "server_ready", {})
+        else:
+            self._note("note", {"text": f"the {self._part} is {state}"})

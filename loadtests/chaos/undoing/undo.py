@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.faults import FAULTS, REMOVED
+from loadtests.chaos.faults import FAULTS
 from loadtests.chaos.primitives.process_refs import end_started_with
 from loadtests.chaos.undoing import undo_journal as journals
 from loadtests.chaos.undoing.undo_journal import Journal, JournalError
@@ -215,8 +215,7 @@ def raise_priority() -> None:
 
 
 def _unknown(entry: Entry) -> str:
-    of = ", of which 0.1.0 is the last release" if entry.kind in REMOVED else ""
     return (
         f"found no fault {entry.kind!r} in this version; run `tritonwatch chaos undo` of "
-        f"the version that injected it{of}, or undo it by hand: {entry.record}"
+        f"the version that injected it, or undo it by hand: {entry.record}"
     )

@@ -23,7 +23,7 @@ from loadtests.chaos.faults import (
 )
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.primitives.backends import Stub
-from loadtests.chaos.running.runner import RunOptions, run
+from loadtests.chaos.running.repetition import RunOptions, run
 from loadtests.chaos.targets import AnyTarget
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from pydantic import ValidationError
 from simulated_outages import Sample, evidence, series_of
 
 from loadtests.chaos.measuring.detection import DetectSettings, signals_of
-from loadtests.chaos.measuring.fault_spans import Span
 from loadtests.chaos.measuring.observations import (
     AlertChange,
     AlertState,
     Event,
     What,
 )
+from loadtests.chaos.measuring.served import Span
 from loadtests.chaos.measuring.signals import Condition, Shown, fired, shown
 
 SPAN = Span(

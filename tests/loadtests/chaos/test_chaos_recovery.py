@@ -12,14 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_outages import poisson, result, run
 
-from loadtests.chaos.measuring.fault_spans import Span
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
     latency_limit,
     recovery_of,
 )
-from loadtests.chaos.measuring.served import answers_of
+from loadtests.chaos.measuring.served import Span, answers_of
 from loadtests.errors import PlanError
 from loadtests.result import Outcome
 

@@ -20,15 +20,15 @@ from process_experiments import document as short_experiment
 from waiting import patience
 
 from loadtests.chaos import experiment, toolkit
+from loadtests.chaos.experiment import LoadSettings
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.running.experiment_load import with_right_answers
-from loadtests.chaos.running.runner import RunOptions, run
+from loadtests.chaos.running.repetition import RunOptions, run
 from loadtests.chaos.targets import NotAllowedError
-from loadtests.chaos.users import LoadSettings
 from loadtests.engine import run_closed
 from loadtests.errors import FaultRefusedError
+from loadtests.execute import prepared
 from loadtests.mix import Mix
-from loadtests.prepare import prepared
 from loadtests.result import Outcome
 from loadtests.scenario import ModelSettings
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from waiting import patience
 
 from loadtests.chaos import experiment
-from loadtests.chaos.running.runner import RunOptions, run
+from loadtests.chaos.running.repetition import RunOptions, run
 from loadtests.chaos.targets import AnyTarget
 from loadtests.errors import LoadError
 

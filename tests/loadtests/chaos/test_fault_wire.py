@@ -9,8 +9,7 @@ import pytest
 from waiting import patience
 
 from loadtests.chaos.network import wire as wires
-from loadtests.chaos.network.effect import Effect, together
-from loadtests.chaos.network.wire import Wire
+from loadtests.chaos.network.wire import Effect, Wire, together
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE_SECONDS, patience
 
-from loadtests.chaos.users import LoadSettings
+from loadtests.chaos.experiment import LoadSettings
 from loadtests.engine import Options, run_open
-from loadtests.engine.backoff import Backoff
-from loadtests.prepare import prepared
+from loadtests.engine.loops import Backoff
+from loadtests.execute import prepared
 from loadtests.result import Outcome
 from loadtests.scenario import ModelSettings
 

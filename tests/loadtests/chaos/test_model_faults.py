@@ -22,16 +22,16 @@ from waiting import patience, wait_until
 from exporter.triton.faulty_model import Fault as ModelFault
 from exporter.triton.faulty_model import write_faulty_model
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.client_faults import CacheStorm
 from loadtests.chaos.faults.model_faults import (
     WRAPPER,
     ErringModel,
     LyingModel,
     StalledStream,
+    UnloadModel,
 )
-from loadtests.chaos.faults.model_unloading import UnloadModel
 from loadtests.chaos.faults.network_faults import Bandwidth
 from loadtests.chaos.faults.process_faults import KillServer
+from loadtests.chaos.faults.sustained_faults import CacheStorm
 from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.primitives import model_control
 
@@ -318,9 +318,9 @@ def test_clients_that_read_slowly_wait_and_hold_no_room_in_the_cache(llm) -> Non
 
 def test_a_storm_of_a_model_that_does_not_stream_is_refused(site) -> None:
     with pytest.raises(FaultRefusedError, match="not a language model"):
-        CacheStorm(model="double").require(site)
+        CacheStorm(model="double").prepare(site)
     with pytest.raises(FaultRefusedError, match="does not describe model 'nobody'"):
-        CacheStorm(model="nobody").require(site)
+        CacheStorm(model="nobody").prepare(site)
 
 
 def test_a_stall_ends_by_itself(llm) -> None:
@@ -345,30 +345,30 @@ def test_a_model_streams_garbage(llm) -> None:
 def test_a_server_that_loads_nothing_on_demand_is_refused(triton) -> None:
     site = EmbeddedSite(triton)
     with pytest.raises(FaultRefusedError, match="--model-control-mode=explicit"):
-        UnloadModel(model="slow").require(site)
+        UnloadModel(model="slow").prepare(site)
     with pytest.raises(FaultRefusedError, match="--model-control-mode=explicit"):
-        LyingModel(model="slow").require(site)
+        LyingModel(model="slow").prepare(site)
 
 
 def test_a_model_that_is_not_there_is_refused_with_those_that_are(site) -> None:
     for fault in (UnloadModel(model="x"), LyingModel(model="x")):
         with pytest.raises(FaultRefusedError, match=r"double.*sleepy"):
-            fault.require(site)
+            fault.prepare(site)
 
 
 def test_a_stall_of_a_model_that_answers_at_once_is_refused(site) -> None:
     with pytest.raises(FaultRefusedError, match="in one response"):
-        StalledStream(model="double").require(site)
+        StalledStream(model="double").prepare(site)
 
 
 def test_a_lie_of_the_quantizer_is_refused_for_a_stream(llm) -> None:
     with pytest.raises(FaultRefusedError, match="streams"):
-        LyingModel(model="llm", lie="int8_scale").require(llm)
+        LyingModel(model="llm", lie="int8_scale").prepare(llm)
 
 
 def test_a_repository_that_may_not_be_written_to_is_refused(site) -> None:
     with as_nobody(), pytest.raises(FaultRefusedError, match="run as its owner"):
-        LyingModel(model="double").require(site)
+        LyingModel(model="double").prepare(site)
 
 
 def test_a_file_where_the_original_would_go_is_refused(site) -> None:
@@ -376,7 +376,7 @@ def test_a_file_where_the_original_would_go_is_refused(site) -> None:
     file.write_text("somebody's")
     try:
         with pytest.raises(FaultRefusedError, match=r"original\.py already exists"):
-            LyingModel(model="double").require(site)
+            LyingModel(model="double").prepare(site)
     finally:
         file.unlink()
 
@@ -385,4 +385,4 @@ def test_what_is_no_triton_is_refused() -> None:
     with Receiver(body=b"<html>") as page:
         site = empty_site(http=page.address)
         with pytest.raises(FaultRefusedError, match="answers, but is not Triton"):
-            UnloadModel(model="double").require(site)
+            UnloadModel(model="double").prepare(site)

@@ -23,15 +23,11 @@ from loadtests.chaos.faults.network_faults import (
     Partition,
     Reset,
 )
-from loadtests.chaos.network.effect import RETRANSMISSION_SECONDS
 from loadtests.chaos.network.proxy_client import fault_proxy
-from loadtests.chaos.primitives.process_refs import new_token
-from loadtests.chaos.undoing.undo import undo_all
-from loadtests.chaos.undoing.undo_journal import Journal
+from loadtests.chaos.network.wire import RETRANSMISSION_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from pathlib import Path
 
     from loadtests.chaos.faults.network_faults import NetworkFault
 
@@ -153,21 +149,11 @@ def test_a_proxy_that_is_gone_has_taken_its_faults_along(loaded):
     NetworkDelay.revert(record)
     assert NetworkDelay.residue(record) == []
     with pytest.raises(FaultRefusedError, match="no fault proxy listens"):
-        fault.require(site)
+        fault.prepare(site)
 
 
 def test_without_a_proxy_it_is_refused_and_the_proxy_named(loaded):
     with pytest.raises(FaultRefusedError) as refused:
-        Partition().require(EmbeddedSite(loaded))
+        Partition().prepare(EmbeddedSite(loaded))
     assert "there is no fault proxy in front of the server" in refused.value.reason
     assert "proxy: true" in refused.value.alternative
-
-
-def test_a_mechanism_of_another_version_is_left_to_that_version(tmp_path: Path):
-    journal = Journal.create(tmp_path, "older")
-    journal.open("network_delay", {"mechanism": "nft", "token": new_token()})
-    journal.end()
-    (run,) = undo_all(tmp_path)
-    assert run.undone == ()
-    assert "found no mechanism 'nft' in this version" in run.problems[0]
-    assert len(list(tmp_path.iterdir())) == 1

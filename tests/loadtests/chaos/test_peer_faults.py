@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import sys
 import time
@@ -17,12 +16,11 @@ from requirements import as_nobody, require_root
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, empty_site
 from tcp_peers import TcpServer, connect, echo
-from waiting import patience, wait_until
+from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
-from loadtests.chaos.faults.peer_faults import OtlpHang, PrometheusAway, TapStalled
+from loadtests.chaos.faults.process_faults import OtlpHang, PrometheusAway, TapStalled
 from loadtests.chaos.measuring.polling import fetch
-from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -109,20 +107,6 @@ def test_a_tap_whose_reader_stops_takes_connections_and_answers_none(
     assert site.beside.get("/-/healthy").status == 200
 
 
-def test_what_a_process_of_its_own_kept_up_in_0_1_0_is_undone():
-    token = new_token()
-    sender = subprocess.Popen(["sleep", "120"], env={TOKEN_VARIABLE: token})
-    record = {"token": token, "address": "127.0.0.1:1", "process": None}
-    try:
-        wait_until(lambda: TapStalled.residue(record), "the sender runs")
-        TapStalled.revert(record)
-        assert sender.wait(patience()) == -signal.SIGKILL
-        assert TapStalled.residue(record) == []
-    finally:
-        sender.kill()
-        sender.wait()
-
-
 def test_a_prometheus_that_is_away_scrapes_again_afterwards(
     site: EmbeddedSite, start_prometheus: Callable[..., Any], undone: list
 ):
@@ -142,9 +126,9 @@ def test_a_prometheus_that_is_away_scrapes_again_afterwards(
 def test_nobody_can_be_away_who_is_not_there():
     here = empty_site(peers={"prometheus": f"127.0.0.1:{free_port()}"})
     with pytest.raises(FaultRefusedError, match="nothing listens at"):
-        PrometheusAway().require(here)
+        PrometheusAway().prepare(here)
     with pytest.raises(FaultRefusedError, match="has no tap") as refused:
-        TapStalled().require(here)
+        TapStalled().prepare(here)
     assert "address" in refused.value.alternative
 
 
@@ -154,14 +138,14 @@ def test_what_is_anothers_is_refused():
     with collector(port):
         here = empty_site(peers={"otlp": f"127.0.0.1:{port}"})
         # Root may. What it imports for that may lie where nobody can read it.
-        OtlpHang().require(here)
+        OtlpHang().prepare(here)
         with as_nobody(), pytest.raises(FaultRefusedError, match="not visible"):
-            OtlpHang().require(here)
+            OtlpHang().prepare(here)
 
 
 def test_a_program_does_not_stop_itself():
     with TcpServer(echo) as server, pytest.raises(FaultRefusedError, match="itself"):
-        OtlpHang(address=server.address).require(empty_site())
+        OtlpHang(address=server.address).prepare(empty_site())
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:4317", "example.org:80", "127.0.0.1"])

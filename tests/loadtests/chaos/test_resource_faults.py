@@ -10,7 +10,7 @@ import pytest
 from fault_cycles import injected, is_undone, recorded
 from sites import empty_site
 
-from loadtests.chaos.faults.resource_faults import MOST_PERCENT, CpuHog, MemoryHog
+from loadtests.chaos.faults.sustained_faults import MOST_PERCENT, CpuHog, MemoryHog
 from loadtests.chaos.primitives.process_refs import ProcessRef, started_with
 
 # CPU.

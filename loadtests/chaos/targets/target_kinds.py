@@ -1,6 +1,7 @@
-"""A Triton that runs already: a process or a container of this host.
+"""Kinds of targets: an embedded Triton, a process, a container.
 
-It is found, never started, and runs on when the experiment is over.
+The embedded one is the run's own and always allowed. The others run already; they are
+found, never started, and keep running after the experiment.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from exporter.config.configuration import Address  # noqa: TC001 - pydantic reads it
+from exporter.demo.demo import demo_models
+from exporter.errors import EmbeddedTritonError
+from exporter.settings import Settings
 from exporter.system.processes import arguments_of, family_of
+from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.primitives.process_refs import ProcessRef
 from loadtests.chaos.site import Site
-from loadtests.chaos.targets.chaos_target import Target
-from loadtests.chaos.targets.companions import companions
+from loadtests.chaos.targets.chaos_target import ALWAYS_ALLOWED, Target
+from loadtests.chaos.targets.companions import Supervisor, companions
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.targets.chaos_target import Surroundings
 
 Runtime = Literal["docker", "podman", "nerdctl", "runc", "crun"]
-
 _STATES: Final = frozenset({"runc", "crun"})
 """Runtimes that print the state as JSON; the others take a template."""
 _SERVER: Final = "tritonserver"
@@ -183,3 +187,82 @@ class ContainerTarget(AddressedTarget):
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LoadError(f"{self.runtime} does not answer: {error}") from None
         return done.stdout.strip()
+
+
+class RestartSettings(Settings):
+    """Restarts of the server, as by systemd or Kubernetes."""
+
+    delay_seconds: float = Field(default=0.5, ge=0, le=600)
+    """Time from its end to its next start."""
+
+
+class EmbeddedTarget(Target):
+    """Demo models on a Triton of the run's own, from a copy that faults may change."""
+
+    kind: Literal["embedded"] = "embedded"
+    models: tuple[str, ...] = Field(default=(), max_length=50)
+    """Models of the repository to load; all where left out."""
+    repository: str | None = Field(default=None)
+    """Model repository; by default the demo models."""
+    restart: RestartSettings | None = Field(default=RestartSettings())
+    """Restarts of the server when it ends; null for none."""
+    arguments: tuple[str, ...] = Field(default=(), max_length=50)
+    """More arguments of tritonserver."""
+
+    @property
+    def name(self) -> str:
+        """Always allowed under this one."""
+        return ALWAYS_ALLOWED
+
+    @contextlib.contextmanager
+    def opened(self, around: Surroundings) -> Generator[Site]:
+        """Start the server, and the process that restarts it.
+
+        Raises:
+            EmbeddedTritonError: it is not installed, or does not start.
+        """
+        repository = self._copy(around.scratch / "models")
+        triton = EmbeddedTriton(
+            repository,
+            model_control="explicit",
+            arguments=self._arguments(),
+            log=around.scratch / "triton.log",
+        )
+        with triton:
+            site = Site(
+                name=self.name,
+                grpc=triton.grpc,
+                http=triton.http,
+                metrics=triton.metrics,
+                repository=repository,
+                find_server=lambda: (
+                    ProcessRef.of(triton.pid) if triton.running else None
+                ),
+            )
+            delay = None if self.restart is None else self.restart.delay_seconds
+            kept = Supervisor(
+                "server", lambda: triton.running, triton.start, delay, around.note
+            )
+            with companions(self, site, around), kept:
+                yield site
+
+    def _copy(self, folder: Path) -> Path:
+        source = demo_models() if self.repository is None else Path(self.repository)
+        if not source.is_dir():
+            raise EmbeddedTritonError(f"found no model repository at {source}")
+        missing = [name for name in self.models if not (source / name).is_dir()]
+        if missing:
+            known = sorted(path.name for path in source.iterdir() if path.is_dir())
+            raise EmbeddedTritonError(
+                f"found no model {', '.join(missing)} in {source}; it has "
+                f"{', '.join(known)}"
+            )
+        folder.mkdir()
+        for model in source.iterdir():
+            if model.is_dir() and (not self.models or model.name in self.models):
+                shutil.copytree(model, folder / model.name)
+        return folder
+
+    def _arguments(self) -> tuple[str, ...]:
+        loaded = self.models or ("*",)
+        return (*(f"--load-model={name}" for name in loaded), *self.arguments)

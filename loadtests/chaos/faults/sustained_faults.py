@@ -1,19 +1,24 @@
-"""Faults that use up CPU or memory, as a neighbour would."""
+"""Faults that a process keeps up: other users of CPU and memory, other clients."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import signal
+import threading
 import time
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
 from exporter.system.processes import resident_bytes
+from exporter.triton.http_path import model_path
 from loadtests.chaos.faults.fault import SustainedFault
+from loadtests.chaos.primitives import model_control
 from loadtests.chaos.primitives.process_refs import new_token, started_with
 from loadtests.errors import FaultRefusedError
 
@@ -31,6 +36,9 @@ _POLL_SECONDS: Final = 0.2
 _RETURN_SECONDS: Final = 5.0
 _HELD_RATIO: Final = 0.9
 _MEMINFO: Final = Path("/proc/meminfo")
+_INPUT: Final = "text_input"
+_WAIT_SECONDS: Final = 600.0
+_PAUSE_SECONDS: Final = 0.2
 
 
 class CpuHog(SustainedFault):
@@ -152,3 +160,85 @@ def _available() -> int:
         f"{_MEMINFO} does not show how much memory is available",
         "mount /proc, or use cpu_hog",
     )
+
+
+class CacheStorm(SustainedFault):
+    """A storm of long answers that fills a language model's cache: all others wait.
+
+    When a stream ends, the next one is sent. The clients are a process of this host.
+    """
+
+    kind: Literal["cache_storm"] = "cache_storm"
+    model: str
+    """A decoupled model with the inputs of Triton's vLLM backend."""
+    streams: int = Field(default=32, ge=1, le=1000)
+    """Requests at a time."""
+    prompt_tokens: int = Field(default=100, ge=1, le=100_000)
+    """Words of each prompt."""
+    answer_tokens: int = Field(default=400, ge=1, le=100_000)
+    """`max_tokens` of each answer, whose end is ignored."""
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return the request, how many at a time, and the token of the process."""
+        try:
+            found = model_control.configuration(site.http, self.model)
+        except model_control.ControlError as error:
+            raise FaultRefusedError(
+                f"{site.name} does not describe model {self.model!r}: {error}",
+                "start the server, or name a model that it has loaded",
+            ) from None
+        policy = found.get("model_transaction_policy") or {}
+        inputs = {entry.get("name") for entry in found.get("input", ())}
+        if not policy.get("decoupled") or _INPUT not in inputs:
+            raise FaultRefusedError(
+                f"model {self.model!r} is not a language model that streams from "
+                f"{_INPUT!r}",
+                "take cpu_hog, or a model of Triton's vLLM backend",
+            )
+        sampling = {"max_tokens": self.answer_tokens, "ignore_eos": True}
+        body = {
+            _INPUT: " ".join(["storm"] * self.prompt_tokens),
+            "stream": True,
+            "sampling_parameters": json.dumps(sampling),
+        }
+        return {
+            "token": new_token(),
+            "http": site.http,
+            "path": f"{model_path(self.model)}/generate_stream",
+            "body": json.dumps(body),
+            "streams": self.streams,
+        }
+
+    @classmethod
+    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
+        """Keep the streams up; each reads what it gets."""
+        sent = threading.Semaphore(0)
+        threads = [
+            threading.Thread(target=_keep_asking, args=(record, sent), daemon=True)
+            for _ in range(record["streams"])
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            sent.acquire()
+        ready()
+        for thread in threads:
+            thread.join()
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report clients that do not run."""
+        return [] if started_with(record["token"]) else ["its clients do not run"]
+
+
+def _keep_asking(record: dict[str, Any], sent: threading.Semaphore) -> None:
+    pause = threading.Event()
+    while True:
+        connection = HTTPConnection(record["http"], timeout=_WAIT_SECONDS)
+        with contextlib.suppress(OSError, HTTPException):
+            connection.request("POST", record["path"], record["body"])
+            sent.release()
+            answer = connection.getresponse()
+            while answer.read1():
+                pass
+        connection.close()
+        pause.wait(_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Quantiles of a load run's latencies, with intervals for requests that depend on each other."""
+"""Figures of a load run: quantiles with intervals, streams, goodput."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.histograms.quantiles import interval_ranks
 from exporter.settings import Settings
-from loadtests.dependent_intervals import quantile_side
-from loadtests.result import HISTOGRAMS, finite
+from loadtests.dependent_intervals import supported_quantile
+from loadtests.load_objective import parse_limits
+from loadtests.result import HISTOGRAMS, Outcome, finite, quantile_of
 
 if TYPE_CHECKING:
     from exporter.histograms.histogram import Histogram
     from loadtests.result import Floats, RunResult
 
-CONFIDENCE: Final = 0.95
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
@@ -91,9 +90,9 @@ def _without_order(histogram: Histogram, q: float) -> Quantile:
 
 def _quantile(seconds: Floats, q: float) -> Quantile:
     """The q-quantile of `seconds` (N,), in order of time; infinite ones are misses."""
-    if interval_ranks(seconds.size, q, CONFIDENCE) is None:
+    side = supported_quantile(seconds, q)
+    if side is None:
         return Quantile(value=None, low=None, high=None)
-    side = quantile_side(seconds, q, CONFIDENCE)
     return Quantile(
         value=finite(side.value),
         low=finite(side.low),
@@ -101,3 +100,72 @@ def _quantile(seconds: Floats, q: float) -> Quantile:
         effective_requests=side.effective_requests or None,
         interval_unknown=side.reason,
     )
+
+
+class Spread(Settings):
+    """Two quantiles in seconds."""
+
+    p50: float
+    p99: float
+
+
+class Streams(Settings):
+    """Rates of responses and tokens, of correct answers only."""
+
+    responses_per_second: float
+    output_tokens_per_second: float | None
+    """As the server counts them; null where it does not."""
+    output_tokens_of_a_request: float | None
+    """Mean of the requests of which they are known."""
+
+
+class Goodput(Settings):
+    """Requests within all of some limits at once."""
+
+    limits: str
+    requests_per_second: float | None
+    """Null where it was not measured."""
+    ratio: float | None
+    """Share of all requests."""
+    unmeasured: str = ""
+    """The reason why it was not measured."""
+
+
+def streams_of(result: RunResult) -> Streams | None:
+    """Return the rates of a run's streams; None without any."""
+    requests, seconds = result.requests, result.duration_seconds
+    requests = requests.where(requests.outcome == Outcome.OK)
+    if not requests.responses.any() or seconds <= 0:
+        return None
+    tokens = requests.tokens[requests.tokens > 0]
+    return Streams(
+        responses_per_second=int(requests.responses.sum()) / seconds,
+        output_tokens_per_second=int(tokens.sum()) / seconds if tokens.size else None,
+        output_tokens_of_a_request=float(tokens.mean()) if tokens.size else None,
+    )
+
+
+def goodput_of(result: RunResult) -> Goodput | None:
+    """Return the requests within the limits that the run was given; None without any."""
+    limits = result.about.goodput
+    if not limits or result.duration_seconds <= 0:
+        return None
+    parsed = parse_limits(limits)
+    if unmeasured := parsed.unmeasured(result.requests):
+        return Goodput(
+            limits=limits, requests_per_second=None, ratio=None, unmeasured=unmeasured
+        )
+    good = parsed.good(result.requests)
+    return Goodput(
+        limits=limits,
+        requests_per_second=good / result.duration_seconds,
+        ratio=good / len(result.requests),
+    )
+
+
+def spread_of(seconds: Floats) -> Spread | None:
+    """Return the quantiles of the finite values; None without any."""
+    known = seconds[np.isfinite(seconds)]
+    if not known.size:
+        return None
+    return Spread(p50=quantile_of(known, 0.5), p99=quantile_of(known, 0.99))

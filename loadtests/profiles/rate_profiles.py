@@ -1,17 +1,26 @@
-"""Profiles whose rate changes over time: spells, days, growth, flash crowds, soaks."""
+"""Profiles with a rate: constant, held in steps, or changing over time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from itertools import accumulate
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from loadtests.profiles.profile import ShapedProfile
-from loadtests.profiles.rate_curve import Curve, Phase
+from loadtests.profiles.profile import (
+    Curve,
+    Phase,
+    Profile,
+    ShapedProfile,
+    Spacing,
+    TimedProfile,
+    require_bounded,
+    within,
+)
 
 if TYPE_CHECKING:
-    from loadtests.profiles.rate_curve import Floats
+    from loadtests.profiles.profile import Floats
 
 _MOST_SPELLS = 100_000
 _KNOTS_OF_A_DAY = 288
@@ -23,6 +32,164 @@ _HIGHEST = float(np.max(np.cos(_FINE) + _SECOND_HARMONIC * np.cos(2.0 * _FINE + 
 _KNOTS_OF_GROWTH = 512
 _KNOTS_OF_DECAY = 64
 _MOST_PHASES = 12
+
+
+class SteadyProfile(TimedProfile):
+    """A profile with one rate."""
+
+    requests_per_second: float = Field(default=10.0, gt=0, le=1e6)
+    """The mean rate."""
+
+    def curve(self) -> Curve:
+        """A level line."""
+        rate = self.requests_per_second
+        return Curve.of((0.0, rate), (self.duration_seconds, rate))
+
+
+class Constant(SteadyProfile):
+    """One request every 1 / rate seconds. Queues seem too short: requests never bunch."""
+
+    kind: Literal["constant"] = "constant"
+
+    def arrivals(self, rng: np.random.Generator) -> Floats:
+        """0, 1 / rate, 2 / rate and so on."""
+        return self.curve().arrivals("even", rng)
+
+
+class Poisson(SteadyProfile):
+    """A Poisson process: exponential gaps, coefficient of variation 1."""
+
+    kind: Literal["poisson"] = "poisson"
+
+    def arrivals(self, rng: np.random.Generator) -> Floats:
+        """Their number is Poisson, their times are uniform order statistics."""
+        return self.curve().arrivals("poisson", rng)
+
+
+class Gamma(SteadyProfile):
+    """A renewal process with gamma gaps: bursts where `variation` is above 1.
+
+    Shape 1 / variation^2, mean 1 / rate. 1 is Poisson, below 1 is more regular. The
+    first gap is drawn from the gaps' equilibrium distribution, so that the rate is the
+    intended one from the first second on: a uniform part of a length-biased gap.
+    """
+
+    kind: Literal["gamma"] = "gamma"
+    variation: float = Field(default=3.0, gt=0.01, le=20)
+    """Standard deviation of the gaps over their mean."""
+
+    def arrivals(self, rng: np.random.Generator) -> Floats:
+        """Sums of gaps, drawn until the end is passed."""
+        shape = self.variation**-2
+        scale = 1.0 / (shape * self.requests_per_second)
+        last = float(rng.random() * rng.gamma(shape + 1.0, scale))
+        parts = [np.array([last])]
+        chunk = int(self.duration_seconds * self.requests_per_second) + 100
+        while last < self.duration_seconds:
+            parts.append(last + np.cumsum(rng.gamma(shape, scale, chunk)))
+            last = float(parts[-1][-1])
+        return within(np.concatenate(parts), self.duration_seconds)
+
+
+class Level(NamedTuple):
+    """One rate held for a while."""
+
+    name: str
+    requests_per_second: float
+    seconds: float
+
+
+class LeveledProfile(Profile):
+    """Rates held one after the other."""
+
+    spacing: Spacing = Field(default="poisson")
+    """Arrivals at random about the rate, or evenly along it."""
+
+    def levels(self) -> tuple[Level, ...]:
+        """Return the levels in order."""
+        raise NotImplementedError
+
+    @property
+    def length_seconds(self) -> float:
+        """The sum of all levels."""
+        return sum(level.seconds for level in self.levels())
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        require_bounded(self)
+        return self
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Each level."""
+        levels = self.levels()
+        ends = list(accumulate(level.seconds for level in levels))
+        return tuple(
+            Phase(level.name, end - level.seconds, end, level.requests_per_second)
+            for level, end in zip(levels, ends, strict=True)
+        )
+
+    def curve(self) -> Curve:
+        """A staircase."""
+        return Curve.staircase(self.phases())
+
+    def arrivals(self, rng: np.random.Generator) -> Floats:
+        """Seconds from the start, by inversion of the integrated rate."""
+        return self.curve().arrivals(self.spacing, rng)
+
+
+class Steps(LeveledProfile):
+    """Equal steps from one rate to another."""
+
+    kind: Literal["steps"] = "steps"
+    first_requests_per_second: float = Field(default=5.0, gt=0, le=1e6)
+    """The rate of the first step."""
+    last_requests_per_second: float = Field(default=50.0, gt=0, le=1e6)
+    """The rate of the last step; below the first one leads down."""
+    steps: int = Field(default=10, ge=2, le=1000)
+    """Number of rates."""
+    step_seconds: float = Field(default=10.0, gt=0, le=86_400)
+    """Time at each."""
+
+    def levels(self) -> tuple[Level, ...]:
+        """Each step."""
+        rise = self.last_requests_per_second - self.first_requests_per_second
+        return tuple(
+            Level(
+                f"step-{i + 1}",
+                self.first_requests_per_second + rise * i / (self.steps - 1),
+                self.step_seconds,
+            )
+            for i in range(self.steps)
+        )
+
+
+class SpecPower(LeveledProfile):
+    """100 % of a calibrated maximum, then 90, 80 … 10 %, then active idle.
+
+    As SPECpower_ssj2008 has it: the score is the sum of the operations of all levels
+    over the sum of their mean power, active idle included. The maximum comes from a
+    capacity search.
+    """
+
+    kind: Literal["specpower"] = "specpower"
+    maximum_requests_per_second: float = Field(default=10.0, gt=0, le=1e6)
+    """Rate that counts as 100 %."""
+    level_seconds: float = Field(default=240.0, gt=0, le=86_400)
+    """Time at each level; SPECpower takes 240 s."""
+    idle_seconds: float = Field(default=240.0, gt=0, le=86_400)
+    """Time without a request at the end."""
+
+    def levels(self) -> tuple[Level, ...]:
+        """Ten levels and idle."""
+        loads = tuple(
+            Level(
+                f"{percent} %",
+                self.maximum_requests_per_second * percent / 100,
+                self.level_seconds,
+            )
+            for percent in range(100, 0, -10)
+        )
+        return (*loads, Level("idle", 0.0, self.idle_seconds))
 
 
 class OnOff(ShapedProfile):
