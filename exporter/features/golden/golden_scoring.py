@@ -215,6 +215,8 @@ class Scoring:
     def _valid(self, outputs: Mapping[str, Array]) -> Bools:
         rows = len(next(iter(outputs.values())))
         valid = np.ones(rows, np.bool_)
+        if self._truth is not None and not outputs[self.output].size:
+            return ~valid
         for array in outputs.values():
             if array.dtype.kind == "f":
                 valid &= np.isfinite(array.reshape(rows, -1)).all(axis=1)
@@ -235,6 +237,8 @@ class Scoring:
         output = outputs.get(self.output)
         if output is None:
             return None
+        if not output.size:
+            return self._without_values(places)
         is_classes = True if self.task == "classification" else None
         shape = shape_of(output, classes=is_classes)
         self._norm[places] = shape.norm
@@ -255,6 +259,16 @@ class Scoring:
             self._error[places] = misses.mean(axis=1)
             return None
         return self._classes(places, shape, self._truth[places])
+
+    def _without_values(self, places: Ints) -> Bools | None:
+        """Record answers of size 0, which an open dimension allows."""
+        self._right[places] = False
+        self._rank[places] = self.answered.size
+        self._predicted[places] = -1
+        kept = (self._confidence, self._entropy, self._norm, self._error)
+        for values in kept if self._scores is None else (*kept, self._scores):
+            values[places] = np.nan
+        return self._right[places] if self.task == "classification" else None
 
     def _classes(self, places: Ints, shape: Shape, truth: Ints) -> Bools:
         if shape.scores is None:
