@@ -122,12 +122,14 @@ class PartialResultError(TritonwatchError):
 class SourceError(TritonwatchError):
     """A source of samples cannot be read now.
 
-    The message may contain a server's text, so it is cut to 1,000 characters.
+    The message may contain a server's text, so it is cut to 1,000 characters, and what
+    cannot be written as UTF-8 is replaced.
     """
 
     def __init__(self, message: str) -> None:
         most = _MOST_CHARACTERS
-        super().__init__(message if len(message) <= most else f"{message[: most - 1]}…")
+        text = message if len(message) <= most else f"{message[: most - 1]}…"
+        super().__init__(text.encode("utf-8", "replace").decode())
 
 
 class TritonError(SourceError):

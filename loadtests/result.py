@@ -310,20 +310,29 @@ HISTOGRAMS: Final = (
 """Names of the histograms that are computed from requests."""
 
 
-def histograms_of(requests: Requests) -> dict[str, Histogram]:
-    """Return the histograms that can be computed from the requests, by name."""
+def seconds_of(requests: Requests) -> dict[str, Floats]:
+    """Return the finite values of each of `HISTOGRAMS`, by name."""
     timed = requests.where(requests.timed)
     return {
-        "from_intended": histogram_of(timed.done - timed.intended),
-        "from_send": histogram_of(timed.done - timed.sent),
-        "dispatch_delay": histogram_of(requests.sent - requests.intended),
-        "first_response": histogram_of(timed.first - timed.intended),
-        "mean_gap": histogram_of(timed.mean_gap),
+        "from_intended": _finite_values(timed.done - timed.intended),
+        "from_send": _finite_values(timed.done - timed.sent),
+        "dispatch_delay": _finite_values(requests.sent - requests.intended),
+        "first_response": _finite_values(timed.first - timed.intended),
+        "mean_gap": _finite_values(timed.mean_gap),
     }
+
+
+def histograms_of(requests: Requests) -> dict[str, Histogram]:
+    """Return the histograms that can be computed from the requests, by name."""
+    return {name: histogram_of(s) for name, s in seconds_of(requests).items()}
 
 
 def histogram_of(seconds: Floats) -> Histogram:
     """Return a histogram of the finite values; negative ones, from a clock's steps, are 0."""
     histogram = Histogram()
-    histogram.record_many(np.maximum(seconds[np.isfinite(seconds)], 0.0))
+    histogram.record_many(_finite_values(seconds))
     return histogram
+
+
+def _finite_values(seconds: Floats) -> Floats:
+    return np.maximum(seconds[np.isfinite(seconds)], 0.0)

@@ -25,6 +25,8 @@ from loadtests.result import (
     Unanswered,
     Verdict,
     finite,
+    quantile_of,
+    seconds_of,
 )
 
 if TYPE_CHECKING:
@@ -64,20 +66,21 @@ def summary(result: RunResult) -> dict[str, Any]:
     outcomes = {
         outcome.name.lower(): result.requests.count(outcome) for outcome in Outcome
     }
+    seconds = seconds_of(result.requests)
     return {
         "requests": len(result.requests),
         "outcomes": outcomes,
         "requests_per_second": result.throughput,
         "intended_requests_per_second": result.intended_rate,
         "miss_ratio": result.miss_ratio,
-        "latency_seconds": _quantiles(result.from_intended)
+        "latency_seconds": _spread(seconds["from_intended"])
         | {f"p{100 * q:g}": _exact(result.requests, q) for q in QUANTILES},
-        "service_seconds": _quantiles(result.from_send),
-        "dispatch_delay_seconds": _quantiles(result.dispatch_delay),
+        "service_seconds": _spread(seconds["from_send"]),
+        "dispatch_delay_seconds": _spread(seconds["dispatch_delay"]),
         "schedule": _pace(result.requests.intended),
         "sends": _pace(result.requests.sent),
-        "first_response_seconds": _quantiles(result.first_response),
-        "mean_gap_seconds": _quantiles(result.mean_gap),
+        "first_response_seconds": _spread(seconds["first_response"]),
+        "mean_gap_seconds": _spread(seconds["mean_gap"]),
         "between_responses_seconds": _quantiles(result.between_responses),
         "output_tokens": int(result.requests.tokens.sum()),
     }
@@ -158,6 +161,18 @@ def _pace(instants: Floats) -> dict[str, Any]:
     return {
         "requests_per_second": 1.0 / mean if mean else None,
         "gap_variation": float(gaps.std()) / mean if mean else None,
+    }
+
+
+def _spread(seconds: Floats) -> dict[str, Any]:
+    return {
+        "count": seconds.size,
+        "mean": float(seconds.mean()) if seconds.size else None,
+        "max": float(seconds.max()) if seconds.size else None,
+        **{
+            f"p{100 * q:g}": {"value": finite(quantile_of(seconds, q))}
+            for q in QUANTILES
+        },
     }
 
 

@@ -78,6 +78,11 @@ class ProbeSettings(Settings):
         """The probe's name, which is its kind unless the config gives another."""
         return self.name or str(getattr(self, "kind", ""))
 
+    @property
+    def requests_per_attempt(self) -> int:
+        """Most requests that one attempt sends."""
+        return 1
+
     def model_mentions(self) -> Iterable[ModelMention]:
         """The models of the filter."""
         return below("models", self.models.model_mentions())

@@ -58,7 +58,8 @@ GOLDEN_SAMPLES: Final = MetricSpec(
     "triton_golden_samples_total",
     "Golden samples sent, by outcome: right, wrong (not the expected answer or"
     " label), invalid (NaN, Inf, malformed), unanswered, cached (a response cache"
-    " may have answered, which proves nothing).",
+    " may have answered, which proves nothing), unjudged (the model that embeds the"
+    " answer failed).",
     (*_SET, "outcome"),
 )
 GOLDEN_ROUNDS: Final = MetricSpec(

@@ -46,8 +46,8 @@ PROBE_LATENCY: Final = MetricSpec(
 )
 PROBE_SUCCESS: Final = MetricSpec(
     "triton_probe_success",
-    "1 if the latest probe was ok, else 0. Absent after the outcomes cached and"
-    " backlog; the outcome late changes nothing.",
+    "1 if the latest probe was ok, else 0. Absent after the outcomes cached,"
+    " backlog and unjudged; the outcome late changes nothing.",
     _PROBE,
 )
 PROBE_LAST_DURATION: Final = MetricSpec(

@@ -15,6 +15,7 @@ Outcome = Literal[
     "backlog",
     "late",
     "stalled",
+    "unjudged",
 ]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
@@ -53,6 +54,11 @@ MEANINGS: Final[dict[Outcome, Meaning]] = {
         text="a whole streamed answer with a response later than"
         " max_first_response_seconds or max_gap_seconds allow; the model counts as"
         " serving",
+    ),
+    "unjudged": Meaning(
+        None,
+        None,
+        "answered, but what judges the answer failed: the model that embeds golden texts",
     ),
 }
 SERVED: Final = frozenset(o for o in OUTCOMES if MEANINGS[o].serves)

@@ -19,7 +19,7 @@ from exporter.config.configuration import load
 from exporter.errors import ConfigError, GoldenDataError, InvalidRequestError
 from exporter.features.golden import golden_data as data
 from exporter.features.golden import golden_formats
-from exporter.features.golden.answer_quality import agree, shown, text
+from exporter.features.golden.answer_quality import agree, content, shown
 from exporter.features.golden.golden_data import prepare
 from exporter.features.golden.golden_request import Asker
 from exporter.features.golden.golden_scoring import Scoring
@@ -206,7 +206,7 @@ def _write(path: Path, columns: Mapping[str, Array]) -> None:
 def _plain(column: Array) -> Array:
     if column.dtype.kind not in "OU":
         return column
-    items = [text(item).encode() for item in column.ravel().tolist()]
+    items = [content(item) for item in column.ravel().tolist()]
     return np.array(items, np.bytes_).reshape(column.shape)
 
 

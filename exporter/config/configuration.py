@@ -318,7 +318,7 @@ def _triton_only(config: Config) -> Iterator[str]:
     for probe in config.probes:
         if probe.kind == "synthetic" and "http" not in probe.protocols:
             yield _needs_triton(f"a probe {probe.label!r} over gRPC alone")
-        elif probe.kind == "golden" and probe.data.embeds:
+        elif probe.kind == "golden" and probe.data.embeddings:
             yield _needs_triton(f"a check by embeddings of the probe {probe.label!r}")
     for section in ("drift", "comparisons"):
         if getattr(config, section):

@@ -72,8 +72,13 @@ class ProbeRunner:
     @property
     def interval_seconds(self) -> float:
         """Time between two probes of one target, stretched to keep the rate limit."""
-        least = len(self._known) / self.settings.max_requests_per_second
-        return max(self.settings.interval_seconds, least)
+        return max(self.settings.interval_seconds, len(self._known) * self._spacing)
+
+    @property
+    def _spacing(self) -> float:
+        """Seconds between the starts of two attempts that the rate limit allows."""
+        settings = self.settings
+        return settings.requests_per_attempt / settings.max_requests_per_second
 
     @property
     def fresh_seconds(self) -> float:
@@ -105,7 +110,6 @@ class ProbeRunner:
     async def _probe_all(
         self, workers: Workers, running: set[asyncio.Task[None]], wake: _Wake
     ) -> None:
-        spacing = 1 / self.settings.max_requests_per_second
         earliest = self._clock()
         while True:
             self._follow_inventory()
@@ -129,7 +133,7 @@ class ProbeRunner:
             task.add_done_callback(running.discard)
             # One that ends has its place in the schedule again, perhaps the first.
             task.add_done_callback(wake.from_loop)
-            earliest = self._clock() + spacing
+            earliest = self._clock() + self._spacing
 
     def _admits_slow(self) -> bool:
         return len(self._slow & self._in_flight) < _SLOW_WORKERS

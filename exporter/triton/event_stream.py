@@ -70,11 +70,14 @@ class EventStream:
 def json_object(data: bytes) -> dict[str, Any]:
     """Return the JSON object of an event or an answer.
 
+    A character may be split between two responses of a stream: bytes that are not UTF-8
+    are surrogate escapes, as in file names.
+
     Raises:
         ValueError: it is none.
     """
     try:
-        document = _decode(data.decode())
+        document = _decode(data.decode("utf-8", "surrogateescape"))
     except RecursionError:
         document = None
     if not isinstance(document, dict):

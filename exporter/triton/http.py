@@ -268,7 +268,8 @@ def status_error(status: int, body: bytes) -> errors.TritonError:
     # A proxy's page where TLS or a client certificate is missing; Triton answers JSON.
     if status == 400 and _TLS_PAGE.search(body) and not body.startswith(b"{"):  # noqa: PLR2004
         return errors.UnavailableError(text)
-    if status == 503:  # noqa: PLR2004
+    # Of a proxy, 502 means that no server answers behind it.
+    if status in {502, 503}:
         return errors.UnavailableError(text)
     if status in {400, 404, 405, 413, 422}:
         return errors.InvalidRequestError(text)

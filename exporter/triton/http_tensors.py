@@ -138,8 +138,10 @@ def json_content(data: Any, datatype: str) -> bytes:
     if not isinstance(data, list):
         raise TypeError(f"data is a {type(data).__name__}")
     array: Array = np.array(data, dtype=array_dtype(datatype)).ravel()
-    if datatype == "BYTES" and not all(isinstance(item, str) for item in array):
-        raise TypeError("a BYTES tensor contains a value that is not text")
+    if datatype == "BYTES":
+        if not all(isinstance(item, str) for item in array):
+            raise TypeError("a BYTES tensor contains a value that is not text")
+        array[:] = [item.encode("utf-8", "surrogateescape") for item in array]
     return encode(array, datatype)
 
 

@@ -14,6 +14,7 @@ from slow_llm import slow_llm
 from streaming_models import (
     STREAM,
     set_speaker_fault,
+    write_echo,
     write_embedder,
     write_speaker,
 )
@@ -36,6 +37,7 @@ def repository(tmp_path_factory):
     folder = slow_llm(tmp_path_factory.mktemp("models"))
     write_speaker(folder)
     write_embedder(folder)
+    write_echo(folder)
     (folder / "stream").symlink_to(STREAM)
     return folder
 
@@ -51,7 +53,7 @@ def access(server):
     grpc = GrpcClient(server.grpc)
     models = {
         (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10)
-        for name in ("llm", "speaker", "stream", "embedder")
+        for name in ("llm", "speaker", "stream", "embedder", "one_embedder", "echo")
     }
     board = InventoryBoard()
     board.publish(Inventory(up=True, ready=True, models=models))
@@ -113,6 +115,29 @@ def test_a_golden_text_is_the_whole_streamed_text(access, recorded, protocol) ->
     assert probing.target.protocol == protocol
     assert {verdict.outcome for verdict in probing.round()} == {"ok"}
     assert probing.value("triton_golden_score_ratio", "match") == 1
+
+
+HALVES = "hex:4dc3 hex:bc6e63 hex:68656ef0 hex:9f98 hex:80"
+""" "München😀", whose responses end within its characters."""
+
+
+def test_characters_that_are_split_between_responses_are_joined(
+    access, recorded, protocol
+) -> None:
+    override = {"speaker": {"inputs": {"text": {"values": [HALVES]}}}}
+    verdict = synthetic(access, protocols=[protocol], overrides=override)
+    assert (verdict.outcome, verdict.detail) == ("ok", "")
+    file, columns = recorded("speaker", text=np.array([HALVES, "hex:00ff01"]))
+    assert columns["expected:word"].ravel().tolist() == [
+        "München😀".encode(),
+        b"\x00\xff\x01",
+    ]
+    probing = Probing(access, "speaker", data={"file": str(file)}, protocol=protocol)
+    assert {v.outcome for v in probing.round()} == {"ok"}
+    columns["expected:word"][1] = b"\x00\xfe\x01"
+    np.savez(file, **columns)
+    probing = Probing(access, "speaker", data={"file": str(file)}, protocol=protocol)
+    assert sorted(v.outcome for v in probing.round()) == ["bad_output", "ok"]
 
 
 def test_a_wrong_word_in_the_middle_of_a_stream_is_found(
@@ -187,9 +212,9 @@ def test_a_golden_output_that_no_response_has_is_missing(
     assert probing.outcomes() == {"invalid": 2}
 
 
-def prompts(folder, texts, **columns):
+def prompts(folder, texts, *, name="text", **columns):
     file = folder / "prompts.npz"
-    np.savez(file, text=np.array(texts), **columns)
+    np.savez(file, **{name: np.array(texts)}, **columns)
     return str(file)
 
 
@@ -271,20 +296,52 @@ def test_without_an_embedding_nothing_is_known_of_the_answer(access, tmp_path) -
     file = prompts(tmp_path, ["unspeakable words"], **expected)
     for model, said in (("embedder", "too sad"), ("stream", "want one input of BYTES")):
         (verdict,), probing = checked(access, file, **{**NEAR, "model": model})
-        assert verdict.outcome == "invalid"
+        assert verdict.outcome == "unjudged"
         assert f"embedding model {model!r}: " in verdict.detail
         assert said in verdict.detail
-        assert probing.outcomes() == {"unanswered": 1}
-        assert probing.failing() == set()
+        assert probing.outcomes() == {"unjudged": 1}
+        assert probing.value("triton_golden_failing") is None
+        assert probing.value("triton_golden_score_ratio") is None
 
 
-def test_embeddings_count_for_the_budget(access, tmp_path) -> None:
+def test_a_wrong_answer_stays_one_while_the_embedding_fails(access, tmp_path) -> None:
+    columns = {
+        "expected:word": np.array(["x"] * 2),
+        "expected:reason": ["stop", "length"],
+    }
+    file = prompts(tmp_path, ["unspeakable words"] * 2, **columns)
+    verdicts, probing = checked(access, file, **NEAR)
+    assert [v.outcome for v in verdicts] == ["bad_output", "unjudged"]
+    assert "'reason' is [stop], expected [length]" in verdicts[0].detail
+    assert probing.outcomes() == {"wrong": 1, "unjudged": 1}
+
+
+@pytest.mark.parametrize(("model", "attempts"), [("embedder", 3), ("one_embedder", 2)])
+def test_embeddings_count_for_the_budget(access, tmp_path, model, attempts) -> None:
+    """Six requests a minute: two an attempt, or three where the embedder has no batches."""
     expected = {"expected:word": np.array(["a b"] * 9)}
     file = prompts(tmp_path, ["a c"] * 9, **expected)
-    data = {"file": file, "checks": [{"output": "word", **NEAR}]}
+    data = {"file": file, "checks": [{"output": "word", **NEAR, "model": model}]}
     probing = Probing(access, "speaker", data=data, idle_requests_per_second=0.1)
     verdicts = [probing.attempt() for _ in range(5)]
-    assert [v is not None for v in verdicts] == [True] * 3 + [False] * 2
+    assert [v.outcome for v in verdicts if v] == ["bad_output"] * attempts
+    assert verdicts[attempts:] == [None] * (5 - attempts)
+    assert probing.probe._settings.requests_per_attempt == 3
+
+
+def test_a_batch_of_answers_is_no_larger_than_what_is_embedded_at_once(
+    access, tmp_path
+) -> None:
+    """Of a model without batches a request has one row, of which two texts are embedded."""
+    rows = [f"a {n}" for n in range(20)]
+    columns = {"expected:text": np.array([f"b {n}" for n in range(20)])}
+    file = prompts(tmp_path, rows, name="said", **columns)
+    for model, size in (("embedder", 4), ("one_embedder", 1)):
+        check = {"output": "text", **NEAR, "model": model, "min_cosine": 0.4}
+        data = {"file": file, "checks": [check]}
+        probing = Probing(access, "echo", data=data, samples_per_request=8)
+        assert probing.attempt().outcome == "ok"
+        assert probing.outcomes() == {"right": size}
 
 
 @pytest.mark.parametrize(

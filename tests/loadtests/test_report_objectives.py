@@ -214,6 +214,11 @@ def test_every_form_of_a_report_has_the_same_p99(tmp_path) -> None:
     summary = result_file.summary(result)["latency_seconds"]
     assert summary["p99"]["value"] == term.seconds.value
     assert summary["p99"]["interval"] == [term.seconds.low, term.seconds.high]
+    sent = result_file.summary(result)["service_seconds"]
+    assert sent["p99"]["value"] == report.from_send.p99.value
+    assert sent["mean"] == pytest.approx(
+        np.mean(result.requests.done - result.requests.sent)
+    )
     said = f"{term.seconds.value * 1e3:.4g} ms"
     told = page_text.render(run_document.document(report))
     assert told.count(said) == 3, "objective, headline, table"

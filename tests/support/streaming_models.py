@@ -105,6 +105,10 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 
+def spoken(word):
+    return bytes.fromhex(word[4:]) if word.startswith("hex:") else f"{word} ".encode()
+
+
 class TritonPythonModel:
     def execute(self, requests):
         fault = json.loads(Path(__file__).with_name("fault.json").read_text("utf-8"))
@@ -120,7 +124,7 @@ class TritonPythonModel:
                     time.sleep(fault.get("seconds", 0))
                 time.sleep(fault.get("pause", 0))
                 outputs = [
-                    pb.Tensor("word", np.array([f"{word} ".encode()], np.object_)),
+                    pb.Tensor("word", np.array([spoken(word)], np.object_)),
                     pb.Tensor("score", np.array([score], np.float32)),
                 ]
                 if number == len(words) - 1:
@@ -130,7 +134,7 @@ class TritonPythonModel:
             sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 """Says the words of its text again, a response each: the word, its length as the score,
-and with the last one a reason. It never sends `optional`, as vLLM's backend leaves out
+and with the last one a reason; `hex:c3` is the byte C3 alone. It never sends `optional`, as vLLM's backend leaves out
 what was not asked for. `set_speaker_fault` changes one of its responses.
 """
 
@@ -154,21 +158,49 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
-        texts = pb.get_input_tensor_by_name(request, "text").as_numpy()[:, 0]
+        given = pb.get_input_tensor_by_name(request, "text").as_numpy()
+        texts = given.ravel()
         if any(b"unspeakable" in text for text in texts):
             return pb.InferenceResponse(error=pb.TritonError("too sad"))
         vectors = np.zeros((len(texts), 64), np.float32)
         for row, text in enumerate(texts):
             for word in text.split():
                 vectors[row, zlib.crc32(word) % 64] += 1
+        if given.ndim == 1:
+            vectors = vectors[0]
         return pb.InferenceResponse([pb.Tensor("vector", vectors)])
 """
 """Counts the words of each text by their hash: texts of the same words are alike."""
 
 
 def write_embedder(repository: Path) -> None:
-    """`embedder`, a model of text without streams."""
+    """`embedder`, a model of text without streams, and `one_embedder` without batches."""
     write_model(repository, "embedder", EMBEDDER_CONFIG, EMBEDDER)
+    alone = EMBEDDER_CONFIG.replace("max_batch_size: 8", "max_batch_size: 0")
+    write_model(repository, "one_embedder", alone, EMBEDDER)
+
+
+ECHO_CONFIG: Final = """
+backend: "python"
+max_batch_size: 64
+input [{ name: "said" data_type: TYPE_STRING dims: [1] }]
+output [{ name: "text" data_type: TYPE_STRING dims: [1] }]
+instance_group [{ kind: KIND_CPU count: 1 }]
+"""
+ECHO: Final = """
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        given = [pb.get_input_tensor_by_name(r, "said").as_numpy() for r in requests]
+        return [pb.InferenceResponse([pb.Tensor("text", texts)]) for texts in given]
+"""
+
+
+def write_echo(repository: Path) -> None:
+    """`echo`, which answers a batch of texts with them."""
+    write_model(repository, "echo", ECHO_CONFIG, ECHO)
 
 
 def write_speaker(repository: Path) -> None:

@@ -33,11 +33,18 @@ def agree(found: Array, wanted: Array, relative: float, absolute: float) -> Bool
                 equal_nan=True,
             ).all(axis=1)
         )
+    # An array of text of one length, as npz files have, ends with its last byte but NUL.
+    end = b"\0" if right.dtype.kind in "SU" else b""
     same = [
-        [text(a) == text(b) for a, b in zip(one, other, strict=True)]
+        [content(a).rstrip(end) == content(b) for a, b in zip(one, other, strict=True)]
         for one, other in zip(left, right, strict=True)
     ]
     return np.asarray(np.array(same, np.bool_).reshape(rows, -1).all(axis=1), np.bool_)
+
+
+def content(value: object) -> bytes:
+    """A label or a BYTES element as bytes."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
 def auc(truth: Ints, scores: Floats) -> float | None:

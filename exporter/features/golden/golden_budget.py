@@ -55,8 +55,8 @@ class Budget:
         """Record requests sent; their time on the wire, an upper bound, counts as busy time."""
         self._own.append((at, requests, busy_seconds))
 
-    def allows(self, now: float) -> bool:
-        """Return whether one more request of the same cost stays within it."""
+    def allows(self, now: float, requests: int = 1) -> bool:
+        """Return whether more requests of the same cost stay within it."""
         spent = self.spent(now)
         each = spent.busy_seconds / spent.requests if spent.requests else 0.0
         may = self._settings
@@ -69,8 +69,8 @@ class Budget:
             _beside(may.busy_share) * spent.production_busy_seconds,
         )
         return (
-            spent.requests + 1 <= most_requests
-            and spent.busy_seconds + each <= most_busy
+            spent.requests + requests <= most_requests
+            and spent.busy_seconds + requests * each <= most_busy
         )
 
     def spent(self, now: float) -> Spent:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import structlog
 
 from exporter import errors
 from exporter.access.inventory import latest_version
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from exporter.numerics.normal import Floats
     from exporter.own_requests.execution_evidence import Watched
     from exporter.triton.protocol_types import Array, InferRequest
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,19 @@ class Embedder:
         self._access = access
         self._settings = settings
         self._rng = rng
+        self._failing: set[str] = set()
+
+    def most_rows(self) -> int:
+        """Rows to send at once: so many that each check takes one request, if it can be."""
+        settings = self._settings
+        sizes = (self._size(check.model) for check in settings.data.embeddings)
+        rows = (max(1, size // 2) for size in sizes)
+        return min(rows, default=settings.samples_per_request)
+
+    def requests_for(self, rows: int) -> int:
+        """Most requests that embed the answers to so many rows, and what is expected."""
+        checks = self._settings.data.embeddings
+        return sum(-(-2 * rows // self._size(check.model)) for check in checks)
 
     def vectors(self, check: EmbeddingCheck, texts: Sequence[bytes]) -> Floats:
         """Return the embeddings of the texts, one a row; equal ones are sent once.
@@ -176,10 +192,25 @@ class Embedder:
         Raises:
             TritonError: the model is not ready, embeds no text or did not answer.
         """
-        spec = self._spec(check.model)
+        try:
+            vectors = self._vectors(self._spec(check.model), texts)
+        except errors.TritonError as error:
+            if check.model not in self._failing:
+                self._failing.add(check.model)
+                log.warning(
+                    "golden_embedding_failed",
+                    model=check.model,
+                    dataset=self._settings.dataset,
+                    reason=str(error),
+                )
+            raise
+        self._failing.discard(check.model)
+        return vectors
+
+    def _vectors(self, spec: ModelSpec, texts: Sequence[bytes]) -> Floats:
         found: dict[bytes, Floats] = {}
         different = list(dict.fromkeys(texts))
-        size = min(spec.max_batch_size, _MOST_ROWS) or 1
+        size = _size(spec)
         for begin in range(0, len(different), size):
             some = different[begin : begin + size]
             found |= zip(some, self._asked(spec, some), strict=True)
@@ -188,10 +219,17 @@ class Embedder:
         except ValueError as error:
             raise _fault(spec, f"its embeddings differ in size: {error}") from None
 
-    def _spec(self, model: str) -> ModelSpec:
+    def _size(self, model: str) -> int:
+        found = self._found(model)
+        return 1 if found is None else _size(found)
+
+    def _found(self, model: str) -> ModelSpec | None:
         inventory = self._access.board.current
         version = latest_version(inventory, model)
-        spec = None if version is None else inventory.models.get((model, version))
+        return None if version is None else inventory.models.get((model, version))
+
+    def _spec(self, model: str) -> ModelSpec:
+        spec = self._found(model)
         if spec is None:
             raise errors.InvalidRequestError(f"embedding model {model!r} is not ready")
         is_text = [tensor.datatype for tensor in spec.inputs] == ["BYTES"]
@@ -225,6 +263,11 @@ class Embedder:
         if vectors.size == 0 or vectors.size % len(texts):
             raise _fault(spec, f"found {vectors.size} values for {len(texts)} texts")
         return vectors.reshape(len(texts), -1).astype(np.float64)
+
+
+def _size(spec: ModelSpec) -> int:
+    """Return how many texts a request may have."""
+    return min(spec.max_batch_size, _MOST_ROWS) or 1
 
 
 def _fault(spec: ModelSpec, reason: str) -> errors.ProtocolError:

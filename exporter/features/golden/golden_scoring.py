@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 
+from exporter.errors import TritonError
 from exporter.features.golden import answer_quality
 from exporter.features.golden.golden_checks import Equal
 from exporter.features.golden.golden_data import groups_of
@@ -27,14 +28,8 @@ if TYPE_CHECKING:
     from exporter.numerics.normal import Bools, Floats, Ints
     from exporter.triton.protocol_types import Array, ModelSpec
 
-Outcome = Literal["right", "wrong", "invalid", "unanswered", "cached"]
-OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "right",
-    "wrong",
-    "invalid",
-    "unanswered",
-    "cached",
-)
+Outcome = Literal["right", "wrong", "invalid", "unanswered", "cached", "unjudged"]
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 Task = Literal["classification", "regression", "answers"]
 _MOST_KEPT: Final = 4_000_000
 _SHOWN: Final = 20
@@ -48,6 +43,8 @@ class Judgement:
     right: Bools | None = None
     """(rows,) against the labels."""
     fault: str = ""
+    unjudged: str = ""
+    """Why some answers could not be judged."""
 
 
 class Scoring:
@@ -158,11 +155,7 @@ class Scoring:
         return numbers
 
     def judge(self, places: Ints, outputs: Mapping[str, Array]) -> Judgement:
-        """Score the answers to the samples at `places`, rows first.
-
-        Raises:
-            TritonError: a model that embeds them did not answer.
-        """
+        """Score the answers to the samples at `places`, rows first."""
         needed = {*self._checks}
         if self._truth is not None:
             needed.add(self.output)
@@ -172,21 +165,34 @@ class Scoring:
             fault = f"output {missing!r} is missing; found {found}"
             return Judgement(Counter({"invalid": len(places)}), fault=fault)
         valid = self._valid(outputs)
-        judged = {n: c.judge(places, outputs[n]) for n, c in self._checks.items()}
+        judged, unjudged = self._judged(places, outputs)
         expected = self._compare(places, judged)
         right = self._against_labels(places, outputs)
         well = valid & expected
         if right is not None and not self.is_checked:
             well &= right
-        self.answered[places] = True
+        # What another check fails is wrong, whatever the one that failed would say.
+        self.answered[places] = ~(valid & well) if unjudged else True
         self.matched[places] = expected & valid
         counted: Counter[Outcome] = Counter()
         counted["invalid"] = int((~valid).sum())
-        counted["right"] = int((valid & well).sum())
-        counted["wrong"] = len(places) - counted["invalid"] - counted["right"]
-        return Judgement(
-            counted, right, self._fault(places, outputs, valid, expected, judged)
-        )
+        counted["unjudged" if unjudged else "right"] = int((valid & well).sum())
+        counted["wrong"] = len(places) - counted.total()
+        fault = self._fault(places, outputs, valid, expected, judged)
+        return Judgement(counted, right, fault, unjudged)
+
+    def _judged(
+        self, places: Ints, outputs: Mapping[str, Array]
+    ) -> tuple[dict[str, Judged], str]:
+        """Return what each check found, and why one could not be made."""
+        judged: dict[str, Judged] = {}
+        reason = ""
+        for name, check in self._checks.items():
+            try:
+                judged[name] = check.judge(places, outputs[name])
+            except TritonError as error:
+                reason = str(error)
+        return judged, reason
 
     def unanswered(self, places: Ints) -> None:
         """Record samples without an answer: their earlier scores are outdated."""
@@ -195,6 +201,8 @@ class Scoring:
     def _valid(self, outputs: Mapping[str, Array]) -> Bools:
         rows = len(next(iter(outputs.values())))
         valid = np.ones(rows, np.bool_)
+        if self._truth is not None and not outputs[self.output].size:
+            return ~valid
         for array in outputs.values():
             if array.dtype.kind == "f":
                 valid &= np.isfinite(array.reshape(rows, -1)).all(axis=1)
@@ -215,6 +223,8 @@ class Scoring:
         output = outputs.get(self.output)
         if output is None:
             return None
+        if not output.size:
+            return self._without_values(places)
         is_classes = True if self.task == "classification" else None
         shape = shape_of(output, classes=is_classes)
         self._norm[places] = shape.norm
@@ -235,6 +245,16 @@ class Scoring:
             self._error[places] = misses.mean(axis=1)
             return None
         return self._classes(places, shape, self._truth[places])
+
+    def _without_values(self, places: Ints) -> Bools | None:
+        """Record answers of size 0, which an open dimension allows."""
+        self._right[places] = False
+        self._rank[places] = self.answered.size
+        self._predicted[places] = -1
+        kept = (self._confidence, self._entropy, self._norm, self._error)
+        for values in kept if self._scores is None else (*kept, self._scores):
+            values[places] = np.nan
+        return self._right[places] if self.task == "classification" else None
 
     def _classes(self, places: Ints, shape: Shape, truth: Ints) -> Bools:
         if shape.scores is None:
@@ -268,7 +288,7 @@ class Scoring:
         name = self.output if self.output in outputs else next(iter(outputs))
         name = next((n for n, j in judged.items() if not j.passes[first]), name)
         found, why = outputs[name][first], ""
-        if name in self._checks:
+        if name in judged:
             why = f", {self._checks[name].reason(place, found, judged[name], first)}"
         return (
             f"{wrong.size} of {len(places)} answers are wrong; row {place} of "

@@ -92,9 +92,9 @@ class GoldenData(Settings):
         return self
 
     @property
-    def embeds(self) -> bool:
-        """Return whether a check needs a model for embeddings."""
-        return any(check.kind == "embedding" for check in self.checks)
+    def embeddings(self) -> tuple[EmbeddingCheck, ...]:
+        """The checks that need a model for embeddings."""
+        return tuple(c for c in self.checks if isinstance(c, EmbeddingCheck))
 
     @property
     def chosen_format(self) -> Format:
@@ -118,7 +118,8 @@ class GoldenSettings(ProbeSettings):
     """Protocol of the requests. Over HTTP, decoupled models are asked on
     `generate_stream`, if it can carry their inputs; else over gRPC."""
     samples_per_request: int = Field(default=8, ge=1, le=1024)
-    """Rows per request, limited to the model's maximum batch size."""
+    """Rows per request, limited to the model's maximum batch size, and with a check by
+    embeddings to half of that of the embedding model."""
     request_share: float = Field(default=0.05, gt=0, le=0.5)
     """Maximum number of golden requests, as a share of all requests to the model in a
     minute."""
@@ -145,6 +146,11 @@ class GoldenSettings(ProbeSettings):
     """
     seed: int = Field(default=0, ge=0)
     """Seed of the order of samples."""
+
+    @property
+    def requests_per_attempt(self) -> int:
+        """The golden request, and those that embed its answer and the expected text."""
+        return 1 + 2 * len(self.data.embeddings)
 
     def model_mentions(self) -> Iterator[ModelMention]:
         """The models of the filter, and those that embed answers."""

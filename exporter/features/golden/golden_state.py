@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from exporter import catalogue, errors
+from exporter import catalogue
 from exporter.access.calibration_board import Calibrated
 from exporter.access.probe_base import Verdict
 from exporter.features.golden.golden_budget import (
@@ -114,10 +114,14 @@ class ModelState:
             self._left.extend(self._round())
         now = self._access.clock()
         self._read_production()
-        if not self._budget.allows(now):
+        rows = min(len(self._left[0]), self._embedder.most_rows())
+        if not self._budget.allows(now, 1 + self._embedder.requests_for(rows)):
             return None
+        places = self._left.popleft()
+        if len(places) > rows:
+            self._left.appendleft(places[rows:])
         requests, seconds = self._sent()
-        verdict = self._send_rows(self._left.popleft())
+        verdict = self._send_rows(places[:rows])
         done = self._access.clock()
         self._answered_at = done
         sent = self._sent()
@@ -162,15 +166,14 @@ class ModelState:
             return answer.verdict(
                 f"{len(places)} rows were sent, {short} answers came back"
             )
-        try:
-            judged = scoring.judge(places, outputs)
-        except errors.TritonError as error:
-            self._outcomes["unanswered"] += len(places)
-            scoring.unanswered(places)
-            return Verdict("invalid", answer.seconds, answer.request_id, str(error))
+        judged = scoring.judge(places, outputs)
         self._outcomes.update(judged.outcomes)
         if judged.right is not None:
             self._watch_loss(judged.right)
+        if judged.unjudged and not judged.fault:
+            return Verdict(
+                "unjudged", answer.seconds, answer.request_id, judged.unjudged
+            )
         return answer.verdict(judged.fault)
 
     def _baseline(self) -> float | None:

@@ -12,6 +12,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from exporter import catalogue, errors
 from exporter.features.statistics.production_counts import cross_checked
 from exporter.samples import BucketSample, Sample
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from exporter.samples import AnySample, MetricSpec
     from exporter.triton.http import HttpClient
     from exporter.triton.protocol_types import ModelStatistics
+
+log = structlog.get_logger()
 
 MAX_SERIES: Final = 100_000
 MAX_BACKEND_SERIES: Final = 10_000
@@ -178,14 +182,27 @@ class CrossCheck:
         self._client = client
         self._timeout_seconds = timeout_seconds
         self._references: dict[tuple[ModelKey, str], _Reference] = {}
+        self._is_readable = True
 
     def read(self) -> Page | None:
         """Read the page; None if it is not available."""
         try:
             body = self._client.get("/metrics", timeout_seconds=self._timeout_seconds)
-        except errors.TritonError:
+        except errors.TritonError as error:
             # Metrics may be switched off; no page is no disagreement.
+            if self._is_readable:
+                log.warning(
+                    "metrics_page_not_read",
+                    address=self._client.address,
+                    reason=str(error),
+                    remedy="set target.metrics to its address, or cross_check of the "
+                    "collector statistics to false; metrics from it are absent",
+                )
+            self._is_readable = False
             return None
+        if not self._is_readable:
+            log.info("metrics_page_read_again", address=self._client.address)
+        self._is_readable = True
         return page_of(body)
 
     def compare(

@@ -6,9 +6,12 @@ import contextlib
 import json
 import mmap
 import os
+import queue
+import secrets
 import signal
 import threading
 import time
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,7 +23,7 @@ from exporter.triton.http_path import model_path
 from loadtests.chaos.faults.fault import SustainedFault
 from loadtests.chaos.primitives import model_control
 from loadtests.chaos.primitives.process_refs import new_token, started_with
-from loadtests.errors import FaultRefusedError
+from loadtests.errors import FaultFailedError, FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +41,8 @@ _HELD_RATIO: Final = 0.9
 _MEMINFO: Final = Path("/proc/meminfo")
 _INPUT: Final = "text_input"
 _WAIT_SECONDS: Final = 600.0
+_FIRST_SECONDS: Final = 10.0
+_SHOWN_BYTES: Final = 300
 _PAUSE_SECONDS: Final = 0.2
 
 
@@ -174,7 +179,7 @@ class CacheStorm(SustainedFault):
     streams: int = Field(default=32, ge=1, le=1000)
     """Requests at a time."""
     prompt_tokens: int = Field(default=100, ge=1, le=100_000)
-    """Words of each prompt."""
+    """Words of each prompt; the first is its own, since caches keep equal prompts once."""
     answer_tokens: int = Field(default=400, ge=1, le=100_000)
     """`max_tokens` of each answer, whose end is ignored."""
 
@@ -197,7 +202,7 @@ class CacheStorm(SustainedFault):
             )
         sampling = {"max_tokens": self.answer_tokens, "ignore_eos": True}
         body = {
-            _INPUT: " ".join(["storm"] * self.prompt_tokens),
+            _INPUT: " ".join(["storm"] * (self.prompt_tokens - 1)),
             "stream": True,
             "sampling_parameters": json.dumps(sampling),
         }
@@ -205,22 +210,32 @@ class CacheStorm(SustainedFault):
             "token": new_token(),
             "http": site.http,
             "path": f"{model_path(self.model)}/generate_stream",
-            "body": json.dumps(body),
+            "body": body,
             "streams": self.streams,
         }
 
     @classmethod
     def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Keep the streams up; each reads what it gets."""
-        sent = threading.Semaphore(0)
+        """Keep the streams up; each reads what it gets.
+
+        Ready once the server streams an answer; the others may have to wait for one.
+
+        Raises:
+            FaultFailedError: it refuses them.
+        """
+        answers: queue.Queue[str] = queue.Queue(maxsize=1)
         threads = [
-            threading.Thread(target=_keep_asking, args=(record, sent), daemon=True)
+            threading.Thread(target=_keep_asking, args=(record, answers), daemon=True)
             for _ in range(record["streams"])
         ]
         for thread in threads:
             thread.start()
-        for _ in threads:
-            sent.acquire()
+        try:
+            refusal = answers.get(timeout=_FIRST_SECONDS)
+        except queue.Empty:
+            refusal = f"no answer within {_FIRST_SECONDS:g} s"
+        if refusal:
+            raise FaultFailedError(f"{record['path']}: {refusal}")
         ready()
         for thread in threads:
             thread.join()
@@ -230,15 +245,39 @@ class CacheStorm(SustainedFault):
         return [] if started_with(record["token"]) else ["its clients do not run"]
 
 
-def _keep_asking(record: dict[str, Any], sent: threading.Semaphore) -> None:
+def _keep_asking(record: dict[str, Any], answers: queue.Queue[str]) -> None:
+    """Send one request after the other; `answers` gets refusals, "" for a stream."""
     pause = threading.Event()
     while True:
         connection = HTTPConnection(record["http"], timeout=_WAIT_SECONDS)
-        with contextlib.suppress(OSError, HTTPException):
-            connection.request("POST", record["path"], record["body"])
-            sent.release()
+        try:
+            connection.request("POST", record["path"], _body(record))
             answer = connection.getresponse()
-            while answer.read1():
-                pass
+            part = answer.read1()
+            _note(answers, _refusal(answer.status, part))
+            while part:
+                part = answer.read1()
+        except (OSError, HTTPException) as error:
+            _note(answers, f"{type(error).__name__}: {error}")
         connection.close()
         pause.wait(_PAUSE_SECONDS)
+
+
+def _body(record: dict[str, Any]) -> str:
+    body = dict(record["body"])
+    body[_INPUT] = f"{secrets.token_hex(4)} {body[_INPUT]}".rstrip()
+    return json.dumps(body)
+
+
+def _refusal(status: int, content: bytes) -> str:
+    if status == HTTPStatus.OK and content:
+        return ""
+    return (
+        f"status {status}: {content[:_SHOWN_BYTES].decode('utf-8', 'replace').strip()}"
+    )
+
+
+def _note(answers: queue.Queue[str], refusal: str) -> None:
+    # Nobody reads it once the storm is up.
+    with contextlib.suppress(queue.Full):
+        answers.put_nowait(refusal)

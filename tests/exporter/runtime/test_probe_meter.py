@@ -66,6 +66,7 @@ def test_outcomes_are_counted_and_the_latest_one_speaks(outcomes):
         "ok": (1, True),
         "backlog": (None, True),
         "cached": (None, None),
+        "unjudged": (None, None),
         # It answers, if slowly.
         "stalled": (0, True),
     }.get(latest, (0, False))

@@ -58,6 +58,20 @@ def test_each_event_with_outputs_is_a_response_of_declared_shapes():
     assert scores.tolist() == [[1, 2], [3.5, 4]]
 
 
+def test_half_a_character_is_read_as_its_bytes():
+    reply, _ = asked(
+        *(Write(b'data: {"word": "%b"}\n\n' % b) for b in (b"\xc3", b"\xbc"))
+    )
+    assert [decode(one).tolist() for (one,) in reply.streamed] == [[b"\xc3"], [b"\xbc"]]
+
+
+@pytest.mark.parametrize("text", [b"\xc3", b"\\ud83d"])
+def test_an_error_with_half_a_character_can_be_written(text):
+    with pytest.raises(errors.ModelError) as caught:
+        asked(Write(b'data: {"error": "no %b"}\n\n' % text))
+    assert str(caught.value).encode().startswith(b"no ")
+
+
 def test_a_stream_without_responses_is_one():
     reply, _ = asked()
     assert (reply.responses, reply.first_response_seconds) == (0, None)

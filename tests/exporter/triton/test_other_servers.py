@@ -10,8 +10,9 @@ import pytest
 from fake_triton import INTERNAL, FakeModel, FakeTensor, FakeTriton, Status
 from structlog.testing import capture_logs
 from surfaces import serving
+from tcp_peers import endless
 
-from exporter.errors import ModelError, ProtocolError
+from exporter.errors import ModelError, ProtocolError, UnavailableError
 from exporter.triton.http import HttpClient
 from exporter.triton.http_tensors import decode_json_reply, json_request
 from exporter.triton.protocol_types import InferRequest
@@ -53,6 +54,20 @@ def test_triton_keeps_its_binary_tensors_when_a_model_fails():
             client.close()
         assert fake.received("infer") <= 3
         assert fake.received("server_metadata", protocol="http") == 1
+
+
+PAGE = b"<html><h1>502 Bad Gateway</h1></html>"
+
+
+def test_a_proxy_without_a_server_behind_it_is_no_error_of_a_model():
+    head = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: %d\r\n\r\n"
+    with endless(head % len(PAGE) + PAGE) as proxy:
+        client = HttpClient(proxy.address)
+        try:
+            with pytest.raises(UnavailableError, match="502 Bad Gateway"):
+                client.infer(asked(), timeout_seconds=5)
+        finally:
+            client.close()
 
 
 async def test_its_models_serve(other):

@@ -31,7 +31,7 @@ from loadtests.chaos.faults.model_faults import (
 )
 from loadtests.chaos.faults.network_faults import Bandwidth
 from loadtests.chaos.faults.process_faults import KillServer
-from loadtests.chaos.faults.sustained_faults import CacheStorm
+from loadtests.chaos.faults.sustained_faults import CacheStorm, _body
 from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.primitives import model_control
 
@@ -285,13 +285,30 @@ def gauge(server: EmbeddedTriton, name: str) -> float:
 def test_a_storm_fills_the_cache_and_all_others_wait(llm) -> None:
     assert first_seconds(llm) < patience(0.5)
     with in_effect(CacheStorm(model="llm"), llm):
-        wait_until(lambda: gauge(llm.triton, "kv_cache_usage_perc") > 0.8, "cache full")
+        wait_until(lambda: gauge(llm.triton, "kv_cache_usage_perc") > 0.9, "cache full")
         wait_until(
             lambda: gauge(llm.triton, "num_requests_waiting") > 16, "requests wait"
         )
         assert first_seconds(llm) > 1
     wait_until(lambda: gauge(llm.triton, "num_requests_running") == 0, "all have left")
     assert first_seconds(llm) < patience(0.5)
+
+
+def test_a_storm_that_the_server_refuses_is_not_in_effect(llm) -> None:
+    """More tokens than the cache has room for: the model answers each with an error."""
+    storm = CacheStorm(model="llm", answer_tokens=100_000)
+    record = recorded(storm, llm)
+    with pytest.raises(FaultFailedError, match=r"status 400: .*have room in a cache"):
+        storm.inject(record)
+    undone(storm, record)
+
+
+def test_prompts_of_a_storm_differ_and_have_the_wanted_length(llm) -> None:
+    """A prompt of one word more would leave room for others in the demo's cache."""
+    record = recorded(CacheStorm(model="llm", prompt_tokens=100), llm)
+    prompts = {json.loads(_body(record))["text_input"] for _ in range(20)}
+    assert len(prompts) == 20
+    assert {len(prompt.split()) for prompt in prompts} == {100}
 
 
 def test_clients_that_read_slowly_wait_and_hold_no_room_in_the_cache(llm) -> None:

@@ -16,7 +16,7 @@ from exporter.triton.protocol_types import ModelSpec, TensorSpec
 ROWS = 400
 
 
-def scored(truth, outputs, *, expected=None, **settings):
+def scoring(truth, *, expected=None, **settings):
     golden = GoldenSet(
         "FILE", "set", "0" * 64, len(truth), {"x": np.zeros((len(truth), 1))},
         None if truth.dtype == object else truth, expected or {},
@@ -28,11 +28,12 @@ def scored(truth, outputs, *, expected=None, **settings):
         (TensorSpec("p", "FP32", (-1, -1)),),
         8,
     )
-    found = Scoring(
-        prepare(golden, spec),
-        GoldenData(file="set.npz", label="label", **settings),
-        spec,
-    )
+    data = GoldenData(file="set.npz", label="label", **settings)
+    return Scoring(prepare(golden, spec), data, spec)
+
+
+def scored(truth, outputs, **settings):
+    found = scoring(truth, **settings)
     for places in np.array_split(np.random.default_rng(1).permutation(len(truth)), 13):
         found.judge(places, {"p": outputs[places]})
     return found
@@ -150,3 +151,26 @@ def test_a_sample_that_was_not_answered_counts_neither_way(many) -> None:
     wrong = np.flatnonzero(scores.argmax(axis=1) != truth)
     found.unanswered(wrong)
     assert dict(found.scores())["accuracy"] == 1
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_an_answer_without_values_is_invalid(task) -> None:
+    """A model with an open dimension may answer a tensor of size 0."""
+    empty = np.zeros((2, 0), np.float32)
+    truth = np.array([0.0, 1.0]) if task == "regression" else np.array([0, 1])
+    found = scoring(truth)
+    judged = found.judge(np.arange(2), {"p": empty})
+    assert +judged.outcomes == {"invalid": 2}
+    assert "'p' is []" in judged.fault
+    assert dict(found.errors()) == {}
+    accuracy = 0 if task == "classification" else None
+    assert dict(found.scores()).get("accuracy") == accuracy
+
+
+def test_texts_are_compared_byte_by_byte() -> None:
+    texts = np.array([[b"\xff"], [b"a\x00b"], [b"c\x00"]], object)
+    assert answer_quality.agree(texts, texts, 0, 0).all()
+    # As a file of numpy's keeps them.
+    assert answer_quality.agree(texts, texts.astype("S"), 0, 0).all()
+    others = np.array([[b"\xfe"], [b"a"], [b"c\x00\x01"]], object)
+    assert not answer_quality.agree(texts, others, 0, 0).any()

@@ -6,6 +6,7 @@ import pytest
 from fake_triton import Body, FakeModel, FakeTriton, Garbage, Hung, Status
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from exporter import catalogue
 from exporter.features.statistics.server_page import CrossCheck, Page
@@ -227,3 +228,19 @@ def test_no_page_is_no_disagreement_and_no_failure(fake, answer):
 def test_metrics_that_are_switched_off_are_no_failure(fake):
     fake.stop()
     assert read(fake) is None
+
+
+def test_a_page_that_cannot_be_read_is_logged_once_until_it_can(fake):
+    client = HttpClient(fake.metrics)
+    check = CrossCheck(client, 0.5)
+    with capture_logs() as logs:
+        assert check.read()
+        fake.on("metrics").reply(Status("INTERNAL", 500, "no"), times=2)
+        assert [check.read() is None for _ in range(3)] == [True, True, False]
+        fake.on("metrics").reply(Hung(), times=1)
+        assert check.read() is None
+    client.close()
+    missing, again = "metrics_page_not_read", "metrics_page_read_again"
+    assert [entry["event"] for entry in logs] == [missing, again, missing]
+    assert logs[0]["address"] == fake.metrics
+    assert "HTTP 500: no" in logs[0]["reason"]
