@@ -16,11 +16,12 @@ from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import make_payload
 from exporter.system.background import Background
 from exporter.system.processes import family_of
+from exporter.system.termination import uninterrupted
 from exporter.triton.http_path import control_path
 from exporter.triton.metrics_page import lines_of, read_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
@@ -168,14 +169,15 @@ class Server:
 
 
 class Victim(Background):
-    """Sends requests to another model meanwhile."""
+    """Sends requests to another model meanwhile, one at a time."""
 
     def __init__(self, server: Server, model: str) -> None:
         super().__init__(end_seconds=_ASK_SECONDS)
         self.model = model
         self.answers: dict[str, list[float | None]] = {"quiet": [], "loading": []}
         """Seconds of each request by the server's activity; None of one that failed."""
-        self.loading = False
+        self.loads = 0
+        """Loads that began or ended: odd while one lasts."""
         self._server = server
         self._spec = server.spec(model)
 
@@ -183,13 +185,31 @@ class Victim(Background):
         number = 0
         while not self._over.wait(_VICTIM_PAUSE_SECONDS):
             number += 1
-            before = self.loading
-            seconds = None
-            with contextlib.suppress(errors.TritonError):
-                seconds = self._server.infer(self._spec, f"victim-{number}")
-            # One that was begun in the one and ended in the other belongs to loading.
-            during = "loading" if before or self.loading else "quiet"
-            self.answers[during].append(seconds)
+            before, began = self.loads, time.monotonic()
+            fails = False
+            try:
+                self._server.infer(self._spec, f"victim-{number}")
+            except errors.TritonError:
+                fails = True
+            seconds = time.monotonic() - began
+            is_loading = before % 2 == 1 or self.loads != before
+            answers = self.answers["loading" if is_loading else "quiet"]
+            due = [seconds, *self._due_meanwhile(seconds)]
+            answers.extend(None if fails else each for each in due)
+
+    def _due_meanwhile(self, seconds: float) -> Iterator[float]:
+        """Yield the times of the requests that were due while one was out.
+
+        A client that sends at its usual rate would have waited, too: the correction of
+        HdrHistogram for an expected interval, here that of typical answers.
+        """
+        known = [each for kept in self.answers.values() for each in kept if each]
+        typical = float(np.median(known)) if known else seconds
+        interval = typical + _VICTIM_PAUSE_SECONDS
+        left = seconds - interval
+        while left >= interval:
+            yield left
+            left -= interval
 
 
 def measure(
@@ -215,10 +235,13 @@ def measure(
                 f"after {found[-1].first_inference:.3f} s"
             )
     finally:
-        if was_ready:
-            server.load(model)
-        else:
-            server.unload(model)
+        with uninterrupted():
+            if was_ready:
+                _mark(victims)
+                server.load(model)
+                _mark(victims)
+            else:
+                server.unload(model)
     return found
 
 
@@ -227,7 +250,7 @@ def _repetition(server: Server, model: str, victims: Sequence[Victim]) -> Repeti
     # As long again in quiet, so that there is something to hold the loading against.
     time.sleep(_POLL_SECONDS)
     unloaded = server.memory(model)
-    _mark(victims, loading=True)
+    _mark(victims)
     began = time.monotonic()
     try:
         server.load(model)
@@ -236,7 +259,7 @@ def _repetition(server: Server, model: str, victims: Sequence[Victim]) -> Repeti
         cold = server.infer(spec, "cold-start-1")
         first = time.monotonic() - began
     finally:
-        _mark(victims, loading=False)
+        _mark(victims)
     warm = [server.infer(spec, f"cold-start-{n}") for n in range(2, _WARM_REQUESTS + 2)]
     loaded = server.memory(model)
     if victims:
@@ -244,9 +267,9 @@ def _repetition(server: Server, model: str, victims: Sequence[Victim]) -> Repeti
     return Repetition(load, first, cold, float(np.median(warm)), unloaded, loaded)
 
 
-def _mark(victims: Sequence[Victim], *, loading: bool) -> None:
+def _mark(victims: Sequence[Victim]) -> None:
     for victim in victims:
-        victim.loading = loading
+        victim.loads += 1
 
 
 def resident_bytes(pid: int) -> int | None:

@@ -34,7 +34,8 @@ from exporter.demo.demo_traffic import Mirror, Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
 from exporter.network.addresses import host_port
 from exporter.network.held_port import LOOPBACK, hold_port
-from exporter.triton.embedded import EmbeddedTriton, Ports, exit_on_sigterm
+from exporter.system.termination import exit_on_signals
+from exporter.triton.embedded import EmbeddedTriton, Ports
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def run(
         port, tap_port = (
             _held(stack, each, default_ports=default_ports) for each in wanted
         )
-        stack.enter_context(exit_on_sigterm())
+        stack.enter_context(exit_on_signals())
         print(f"starting Triton with {_as_seen_from_here(models)} …", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         scene = (SCENES[scenario] if scenario else Scene)(models, folder)

@@ -5,7 +5,7 @@
 
 It ends with the `with` block, and with the owner in every other way: a process between
 the two (`keeper.py`) waits for the owner's death and cleans up, so that no handler need
-be installed. A handler only makes the end gentle; `exit_on_sigterm` is one.
+be installed. A handler only makes the end gentle; `exporter.system.termination` has one.
 """
 
 from __future__ import annotations
@@ -376,21 +376,3 @@ def _relevant(text: str) -> str:
     ]
     wrong = [line for line in lines if any(word in line.lower() for word in _WRONG)]
     return "\n".join(f"  {line}" for line in (wrong or lines)[-_LOG_LINES:])
-
-
-@contextlib.contextmanager
-def exit_on_sigterm() -> Generator[None]:
-    """Make SIGTERM raise SystemExit(143) in the main thread, as SIGINT raises already.
-
-    Only for a gentle end (open requests finished, trace files written): without it the
-    keeper kills the server after the owner. Call it from the main thread.
-    """
-
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

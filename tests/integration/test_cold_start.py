@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 
 import pytest
-from commands import tritonwatch
+from commands import COMMAND, tritonwatch
+from waiting import patience, wait_until
 
 LOAD, FIRST = "triton_model_load_seconds", "triton_model_first_inference_seconds"
 COLD = "triton_model_cold_inference_seconds"
@@ -46,10 +49,15 @@ def test_a_server_that_comes_back_is_asked_by_every_model(playground, watched):
         assert page.value(LOAD, model=name) is None
 
 
-def command(*arguments, playground, tmp_path):
+def config_of(server, tmp_path):
     file = tmp_path / "triton.yaml"
-    target = {"grpc": playground.grpc, "http": playground.http}
+    target = {"grpc": server.grpc, "http": server.http}
     file.write_text(json.dumps({"target": target, "power": None}), "utf-8")
+    return file
+
+
+def command(*arguments, playground, tmp_path):
+    file = config_of(playground, tmp_path)
     return tritonwatch("coldstart", "--config", file, *arguments)
 
 
@@ -95,3 +103,14 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(playground, triton, tmp_pat
         tmp_path=tmp_path,
     )
     assert itself.returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_model_loaded(playground, tmp_path, number):
+    arguments = ["coldstart", "--config", config_of(playground, tmp_path)]
+    wanted = ["--model", "double", "--repeat", "1000"]
+    with subprocess.Popen([COMMAND, *arguments, *wanted]) as process:
+        wait_until(lambda: playground.states().get("double") != "READY", "unloaded")
+        process.send_signal(number)
+        assert process.wait(patience()) == 128 + number
+    assert playground.states()["double"] == "READY"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from exporter.commands.cold_start_measure import (
     Memory,
     Repetition,
     Server,
+    Victim,
+    measure,
     resident_bytes,
 )
 from exporter.commands.cold_start_report import Report, quantile
@@ -102,3 +105,49 @@ def test_resident_memory_counts_descendants_and_knows_the_gone():
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_text_names_the_model_and_how_often(count):
     assert report(count).to_text().startswith(f"m: {count} cold starts\n")
+
+
+class _SlowToLoad:
+    """A server that blocks every answer for most of the time of a load."""
+
+    def __init__(self):
+        self.blocked_until = 0.0
+        self.calls = []
+
+    def states(self, model):
+        return {"READY"}
+
+    def unload(self, model):
+        self.calls.append("unload")
+
+    def load(self, model):
+        self.calls.append("load")
+        self.blocked_until = time.monotonic() + 0.45
+        time.sleep(0.5)
+
+    def memory(self, model):
+        return Memory()
+
+    def spec(self, model):
+        return None
+
+    def infer(self, spec, request_id):
+        began = time.monotonic()
+        time.sleep(0.001)
+        if request_id.startswith("victim"):
+            time.sleep(max(0.0, self.blocked_until - time.monotonic()))
+        return time.monotonic() - began
+
+
+def test_victims_count_the_requests_that_were_due_while_one_was_stalled():
+    server = _SlowToLoad()
+    with Victim(server, "other") as victim:
+        measure(server, "m", 5, [victim], lambda _: None)
+    loading, quiet = (
+        [seconds for seconds in victim.answers[when] if seconds is not None]
+        for when in ("loading", "quiet")
+    )
+    # Of users at a steady rate, nine in ten came while the server was blocked.
+    assert float(np.median(loading)) > 0.1
+    assert max(quiet) < 0.3
+    assert max(loading) >= 0.44

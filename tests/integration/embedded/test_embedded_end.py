@@ -108,7 +108,8 @@ class Owner:
 HOLDING = """
     import contextlib, signal, time
     from pathlib import Path
-    from exporter.triton.embedded import EmbeddedTriton, exit_on_sigterm
+    from exporter.system.termination import exit_on_signals
+    from exporter.triton.embedded import EmbeddedTriton
 
     # What runs the tests in the background may have them ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -120,7 +121,7 @@ HOLDING = """
         {freeze}
         time.sleep(60)
     """
-PLAIN, HANDLED = "contextlib.nullcontext()", "exit_on_sigterm()"
+PLAIN, HANDLED = "contextlib.nullcontext()", "exit_on_signals()"
 
 
 @pytest.mark.parametrize(
