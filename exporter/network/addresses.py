@@ -53,6 +53,10 @@ def without_brackets(host: str) -> str:
     return inner
 
 
+LOCAL: Final = "local"
+"""All addresses of this host, in `canonical`."""
+
+
 def same_server(one: str, other: str) -> bool:
     """Return whether two "host:port" addresses reach the same server, as far as known.
 
@@ -85,17 +89,22 @@ def resolve(host: str) -> frozenset[str]:
 
 def _resolved(host: str) -> set[str]:
     try:
-        return {_canonical(address) for address in resolve(host)}
+        return {canonical(address) for address in resolve(host)}
     except (OSError, UnicodeError):
         return {host.lower()}
 
 
-def _canonical(text: str) -> str:
+def canonical(text: str) -> str:
+    """Return one spelling for each address, LOCAL for those of this host.
+
+    Raises:
+        ValueError: it is no IP address.
+    """
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     if address.is_loopback or address.is_unspecified or _is_local(str(address)):
-        return "local"
+        return LOCAL
     return str(address)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
+
+    IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 LOOPBACK: Final = frozenset(
     {"localhost", "127.0.0.1", "::1", "[::1]", "0.0.0.0"}  # noqa: S104
@@ -24,12 +28,15 @@ def is_local(address: str) -> bool:
     return address.rpartition(":")[0].lower() in LOOPBACK
 
 
-def listening_on(port: int, name: str | None = None) -> set[int]:
+def listening_on(
+    port: int, name: str | None = None, hosts: Collection[IPAddress] | None = None
+) -> set[int]:
     """The processes that listen on a TCP port, of those called `name`, or of all.
 
-    Empty if there are none, or if this process may not see them.
+    With `hosts` only those that accept connections to one of these addresses. Empty if
+    there are none, or if this process may not see them.
     """
-    sockets = _sockets(port)
+    sockets = _sockets(port, hosts)
     if not sockets:
         return set()
     return {
@@ -92,7 +99,7 @@ def stat_of(pid: int) -> list[str] | None:
     return None
 
 
-def _sockets(port: int) -> set[str]:
+def _sockets(port: int, hosts: Collection[IPAddress] | None) -> set[str]:
     found = set()
     for table in ("tcp", "tcp6"):
         with (
@@ -106,9 +113,20 @@ def _sockets(port: int) -> set[str]:
                 # Listening sockets come first (proc_net_tcp.rst); a flood adds to the rest.
                 if state != _LISTENING:
                     break
-                if int(local.rpartition(":")[2], 16) == port:
+                host, _, at = local.rpartition(":")
+                if int(at, 16) == port and (hosts is None or _accepts(host, hosts)):
                     found.add(f"socket:[{inode}]")
     return found
+
+
+def _accepts(bound: str, hosts: Collection[IPAddress]) -> bool:
+    """Return whether a socket bound to this address, as /proc writes it, is one of `hosts`."""
+    words = (bound[start : start + 8] for start in range(0, len(bound), 8))
+    packed = b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
+    address = ipaddress.ip_address(packed)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_unspecified or address in hosts
 
 
 def _pids() -> list[int]:

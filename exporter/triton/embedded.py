@@ -30,8 +30,8 @@ from exporter.network.held_port import LOOPBACK, hold_port
 from exporter.triton import backend, keeper
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-    from types import FrameType, TracebackType
+    from collections.abc import Sequence
+    from types import TracebackType
 
 HOST: Final = LOOPBACK
 ModelControl = Literal["none", "explicit", "poll"]

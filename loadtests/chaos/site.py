@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from exporter.system.local_server import SERVER
 from loadtests.chaos.primitives.backends import listener, stubs_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Site:
     requests), "prometheus" (which scrapes it).
     """
     find_server: Callable[[], ProcessRef | None] | None = None
-    """Finds the server; by default the process that listens on the HTTP port."""
+    """Finds the server; by default the tritonserver that listens on the HTTP port."""
     find_sidecar: Callable[[], ProcessRef | None] | None = None
     """Finds the sidecar; by default the process that listens on the port of `sidecar_url`."""
 
@@ -51,7 +52,7 @@ class Site:
         """Return tritonserver; None where it does not run, or not here."""
         if self.find_server is not None:
             return self.find_server()
-        return listener(self.http)
+        return listener(self.http, SERVER)
 
     def stubs(self, model: str | None = None) -> Sequence[ProcessRef]:
         """Return processes of the Python backend, all or one model's."""

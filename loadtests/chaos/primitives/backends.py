@@ -9,12 +9,14 @@ together with the namespace in which it is theirs.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from exporter.network.addresses import LOCAL, canonical, resolve
 from exporter.system.processes import arguments_of, listening_on
 from loadtests.chaos.primitives.process_refs import ProcessRef
 
@@ -194,7 +196,21 @@ def _since(server: ProcessRef, process: ProcessRef) -> bool:
     return process.start_ticks >= server.start_ticks
 
 
-def listener(address: str) -> ProcessRef | None:
-    """Return the process of this host that listens on host:port; None if not visible."""
-    found = listening_on(int(address.rpartition(":")[2]))
+def listener(address: str, name: str | None = None) -> ProcessRef | None:
+    """Return the process of this host that listens on host:port, if it is called `name`.
+
+    None if there is none, if it is not visible, or if the address is another machine's:
+    what happens to have the same port here is not meant.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        hosts = resolve(host.strip("[]"))
+    except (OSError, UnicodeError):
+        return None
+    if LOCAL not in map(canonical, hosts):
+        return None
+    meant = {ipaddress.ip_address(each.partition("%")[0]) for each in hosts}
+    if any(each.is_unspecified for each in meant):
+        meant |= {ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")}
+    found = listening_on(int(port), name, meant)
     return ProcessRef.of(min(found)) if found else None

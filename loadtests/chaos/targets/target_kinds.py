@@ -110,8 +110,8 @@ class ProcessTarget(AddressedTarget):
     def absent(self) -> str:
         """The message where no server is found."""
         return (
-            f"no process listens on {self.http} of this host, or it belongs to "
-            "another user; want the HTTP port of a running Triton"
+            f"no {_SERVER} of this host listens on {self.http}, or it belongs to "
+            "another user; want the HTTP address of a Triton that runs here"
         )
 
 

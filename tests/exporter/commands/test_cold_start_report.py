@@ -112,26 +112,24 @@ class _SlowToLoad:
 
     def __init__(self):
         self.blocked_until = 0.0
-        self.calls = []
 
-    def states(self, model):
+    def states(self, _model):
         return {"READY"}
 
-    def unload(self, model):
-        self.calls.append("unload")
+    def unload(self, _model):
+        """Nothing waits for it."""
 
-    def load(self, model):
-        self.calls.append("load")
+    def load(self, _model):
         self.blocked_until = time.monotonic() + 0.45
         time.sleep(0.5)
 
-    def memory(self, model):
+    def memory(self, _model):
         return Memory()
 
-    def spec(self, model):
+    def spec(self, _model):
         return None
 
-    def infer(self, spec, request_id):
+    def infer(self, _spec, request_id):
         began = time.monotonic()
         time.sleep(0.001)
         if request_id.startswith("victim"):

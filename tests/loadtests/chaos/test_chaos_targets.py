@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from waiting import patience
 from loadtests.chaos import experiment
 from loadtests.chaos.running.repetition import RunOptions, run
 from loadtests.chaos.targets import AnyTarget
+from loadtests.chaos.targets.target_kinds import ProcessTarget
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
@@ -144,3 +146,46 @@ def document(target: dict[str, Any], *method: dict[str, Any]) -> dict[str, Any]:
         "method": list(method),
         "extensions": [{"name": "tritonwatch", "target": target}],
     }
+
+
+@pytest.fixture
+def listening():
+    """A program of this host that listens on 127.0.0.3, called tritonserver or not."""
+    with contextlib.ExitStack() as stack:
+
+        def start(program):
+            code = (
+                "import socket, sys; s = socket.create_server(('127.0.0.3', 0));"
+                "print(s.getsockname()[1], flush=True); sys.stdin.read()"
+            )
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [program, "-c", code],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(process.kill)
+            return int(process.stdout.readline()), process.pid
+
+        yield start
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "127.0.0.1", "[::1]", "nowhere.invalid"])
+def test_a_server_of_another_address_is_never_a_process_that_listens_here(
+    listening, tmp_path, host
+):
+    program = tmp_path / "tritonserver"
+    program.symlink_to(sys.executable)
+    port, pid = listening(program)
+    target = ProcessTarget(called="staging", http=f"{host}:{port}")
+    assert target.site().server() is None
+    here = ProcessTarget(called="here", http=f"127.0.0.3:{port}")
+    assert here.site().server().pid == pid
+
+
+def test_a_program_that_is_no_tritonserver_is_not_the_server(listening):
+    port, _ = listening(sys.executable)
+    target = ProcessTarget(called="proxied", http=f"127.0.0.3:{port}")
+    assert target.site().server() is None
