@@ -32,8 +32,8 @@ _WRONG: Final = "answers were wrong though they came back with success"
 
 Verdict = Literal["held", "finding", "failed", "invalid"]
 """`failed`: it did not run to its end, so there is no result. `invalid`: the sender's own
-delays are in the numbers, also where an unsteady state kept the method from running.
-`finding`: a weakness of what was broken."""
+delays are in the numbers, also where an unsteady state kept the method from running, or
+what had to be seen could not be. `finding`: a weakness of what was broken."""
 
 
 class FaultFindings(Settings):
@@ -247,10 +247,19 @@ def _loads(evidence: Evidence) -> bool:
 
 
 def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
-    """Yield the reasons why the numbers describe the sender instead of the server."""
+    """Yield why the result is unknown: too little was seen, or the sender was too late."""
+    for fault in draft.faults:
+        for one in fault.signals:
+            if one.within_seconds is not None and one.in_time is None:
+                yield f"it is unknown whether {one.name} showed it: {one.note}"
     load = evidence.load
     if load is None:
         return
+    if _lied(draft) and not draft.wrong:
+        yield (
+            "no wrong answer was seen, though the fault makes them: give the load's file "
+            "expected answers, or send to the model over gRPC, without TLS or streams"
+        )
     unsent = sum(p.unsent for p in (draft.before, draft.during, draft.after) if p)
     if unsent > MAX_UNSENT * len(load.requests):
         yield f"the sender came too late for {unsent} of {len(load.requests)} requests"

@@ -112,6 +112,20 @@ def test_wrong_answers_are_a_finding_however_few() -> None:
     assert any("that was the fault" in note for note in meant.notes)
 
 
+def test_a_model_that_lies_unseen_is_no_result() -> None:
+    load = run(poisson(200, 20))
+    found = findings(evidence(load, inject=INJECT, revert=REVERT, kind="lying_model"))
+    assert (found.verdict, found.exit_code) == ("invalid", 3)
+    assert any("no wrong answer was seen" in said for said in found.reasons)
+
+
+def test_detection_that_nobody_watched_is_no_result() -> None:
+    wanted = [{"alert": "TritonSilentFailure", "within_seconds": 30}]
+    found = findings(outage(extension={"detect": wanted}))
+    assert (found.verdict, found.exit_code) == ("invalid", 3)
+    assert any("TritonSilentFailure" in said for said in found.reasons)
+
+
 def test_a_step_that_failed_fails_the_experiment() -> None:
     step = Step(
         INJECT, 0.1, "method", {"name": "kill it"}, succeeded=False, problem="no"
