@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from exporter.settings import Settings
 from loadtests.chaos.measuring import served
 from loadtests.chaos.measuring.detection import DetectSettings, Signal, signals_of
-from loadtests.chaos.measuring.observations import NAME
+from loadtests.chaos.measuring.observations import NAME, UP
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -250,7 +250,7 @@ def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
     """Yield why the result is unknown: too little was seen, or the sender was too late."""
     for fault in draft.faults:
         for one in fault.signals:
-            if one.within_seconds is not None and one.in_time is None:
+            if one.within_seconds is not None and not _watched(one, evidence):
                 yield f"it is unknown whether {one.name} showed it: {one.note}"
     load = evidence.load
     if load is None:
@@ -269,6 +269,12 @@ def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
             f"the sender's own p99 delay is {delay * 1e3:.3g} ms; durations are "
             f"reported to {RESOLUTION_SECONDS * 1e3:g} ms"
         )
+
+
+def _watched(signal: Signal, evidence: Evidence) -> bool:
+    if signal.kind == "alert":
+        return evidence.alerts_watched
+    return bool(evidence.of_metric(UP))
 
 
 def _weaknesses(draft: Findings, evidence: Evidence) -> Iterator[str]:
