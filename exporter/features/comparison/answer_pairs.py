@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -49,6 +50,10 @@ _MEANS: Final[Mapping[Metric, Callable[[Values, Values, float], Interval | None]
     "latency_mean": mean_ratio,
     "latency_variance": variance_ratio,
 }
+_TOLERATED_MISSING: Final = 0.25
+"""Share of the requests beyond a quantile that may be missing, and not change it much."""
+_MEAN_QUANTILE: Final = 0.99
+"""Means and variances are made of stalls as rare as this."""
 # An interval that moved less than the next per cent of pairs can move it is kept.
 _RECOMPUTED_AFTER: Final = 0.01
 
@@ -146,6 +151,8 @@ class Pairs:
                 )
             )
             distance = self._distance.interval
+            missing = self._outcomes["challenger_missing"]
+            share = missing / max(1, self._outcomes.total())
         find: dict[Metric, Callable[[], Interval | None]] = {
             "agreement": lambda: _agreement(agreed, self._alpha),
             "output_distance": lambda: _mean(distances, distance, self._alpha),
@@ -158,7 +165,7 @@ class Pairs:
                 find[metric]() if metric in find else self._latency(metric, seconds)
             )
             if interval is not None:
-                found[metric] = interval
+                found[metric] = _without_missing(metric, interval, share)
         return found
 
     def _latency(self, metric: Metric, seconds: Values) -> Interval | None:
@@ -208,6 +215,23 @@ class _Rows:
     def copy(self) -> Values:
         """Return all columns, as floats."""
         return self._held[:, : self._count].astype(np.float64)
+
+
+def _without_missing(metric: Metric, interval: Interval, share: float) -> Interval:
+    """Return what is known if this share of pairs had no challenger to ask.
+
+    It was still busy with an earlier request: at best slow, at worst about to fail. What
+    the missing pairs would have shown can only be worse than the others, so the end that
+    speaks for the challenger opens (bounds of Manski, 2003, for missing outcomes).
+    """
+    if metric == "success":
+        return replace(interval, low=max(-1.0, interval.low - share))
+    if share <= _TOLERATED_MISSING * (1 - _QUANTILES.get(metric, _MEAN_QUANTILE)):
+        return interval
+    if metric not in _QUANTILES and metric not in _MEANS:
+        return interval
+    why = f"the challenger was still busy when {share:.2%} of the pairs were due"
+    return replace(interval, high=math.inf, withheld=interval.withheld or why)
 
 
 def _agreement(agreed: Values, alpha: float) -> Interval | None:

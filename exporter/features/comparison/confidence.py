@@ -66,7 +66,7 @@ class Interval:
     effective_pairs: float | None = None
     """Number of independent pairs that give as wide an interval; None: all of them."""
     withheld: str = ""
-    """Reason why both ends are open although there are pairs; "" where they are not."""
+    """Reason why an end is open although there are pairs; "" where none is."""
 
     @property
     def worth(self) -> float:

@@ -155,6 +155,39 @@ def test_failures_are_counted_and_time_nothing():
     assert known["success"].high < 0
 
 
+@pytest.mark.parametrize(
+    ("slow", "each", "missing"),
+    [(FAILED, 3, 117), (reply(0.9), 1, 204)],
+    ids=["hangs 6 s a minute", "stalls 0.9 s every 10 s"],
+)
+def test_pairs_that_a_busy_challenger_missed_speak_for_nothing(slow, each, missing):
+    """Offered 1,200 pairs a minute, of which a tenth fall into its bad times."""
+    found = pairs()
+    for _ in range(20):
+        for _ in range(each):
+            found.add(reply(0.001), slow, None)
+        for _ in range(missing):
+            found.add_missing()
+        for number in range(1200 - each - missing):
+            seconds = 0.001 + number % 7 * 1e-6
+            found.add(reply(seconds), reply(seconds), None)
+    known = found.intervals()
+    assert known["success"].low < -0.09
+    assert not Finding("success", known["success"], 0.01).passes
+    for metric in ("latency_mean", "latency_p95"):
+        assert not Finding(metric, known[metric], 0.05).passes
+        assert "still busy" in known[metric].withheld
+
+
+def test_a_challenger_that_is_always_busy_can_still_be_slower():
+    found = pairs()
+    for number in range(6000):
+        found.add(reply(0.001 + number % 7 * 1e-6), reply(0.01), None)
+        found.add_missing()
+    interval = found.intervals()["latency_p50"]
+    assert Finding("latency_p50", interval, 0.05).verdict == "worse"
+
+
 def test_an_answer_that_breaks_the_protocol_does_not_agree():
     found = pairs()
     broken = Answered(InferReply((OutputTensor("y", "FP32", (1, 2), b""),), 0.001))
