@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from exporter.network.admission import Entrance
     from exporter.network.listening import HttpServer
+    from exporter.taps.tap_route import MessageRoute
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -65,7 +66,7 @@ class Tap:
 
     def __init__(
         self,
-        routes: Callable[[], Iterable[TapRoute]],
+        routes: Callable[[], Iterable[TapRoute | MessageRoute]],
         entrance: Entrance,
         *,
         hosts: Callable[[], Sequence[str]] = tuple,
@@ -98,7 +99,7 @@ class Tap:
         Raises:
             ListenError: the address cannot be bound.
         """
-        routes = tuple(self._routes())
+        routes = tuple(r for r in self._routes() if isinstance(r, TapRoute))
         # A route that a reload took away answers 404 from then on.
         self._exact = {route.path: route for route in routes if route.pattern is None}
         self._patterns = tuple((r.pattern, r) for r in routes if r.pattern is not None)
