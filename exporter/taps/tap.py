@@ -22,7 +22,7 @@ from exporter import catalogue
 from exporter.network.addresses import host_port
 from exporter.network.admission import CrowdedError, Held, network_of
 from exporter.network.browsers import host_refusal, sent_by_a_page
-from exporter.network.listening import bind, make_server
+from exporter.network.listening import bind, make_server, send_answer
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
 from exporter.taps.tap_protocol import ADMITTED, TapProtocol
@@ -154,7 +154,7 @@ class Tap:
             )
         else:
             answer = await self._answer_to(route, scope, receive)
-        await _send(send, answer)
+        await send_answer(send, answer.status, answer.headers, answer.body)
 
     def _route(self, path: str) -> TapRoute | None:
         exact = self._exact.get(path)
@@ -372,15 +372,3 @@ def _too_large(limit: int) -> TapAnswer:
 def _overloaded(reason: str) -> TapAnswer:
     answer = refusal("overloaded", HTTPStatus.SERVICE_UNAVAILABLE, reason)
     return replace(answer, headers={**answer.headers, "retry-after": "5"})
-
-
-async def _send(send: Send, answer: TapAnswer) -> None:
-    headers = {"content-length": str(len(answer.body)), **answer.headers}
-    await send(
-        {
-            "type": "http.response.start",
-            "status": int(answer.status),
-            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
-        }
-    )
-    await send({"type": "http.response.body", "body": answer.body})
