@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.access.inventory import ModelKey
     from exporter.access.probe_base import Target, Verdict
-    from exporter.config.probe_union import AnyProbe
+    from exporter.config.kinds import AnyProbe
 
 MOST_ROUNDS: Final = 20
 """Requests sent to one target, at most."""
