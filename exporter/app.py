@@ -34,7 +34,7 @@ from exporter.status.status_board import StatusBoard
 from exporter.system import memory
 from exporter.taps.tap import Tap
 from exporter.taps.tap_grpc import GrpcTap
-from exporter.taps.tap_route import MessageRoute, Tapped, TapRoute
+from exporter.taps.tap_route import Tapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from exporter.samples import AnySample
     from exporter.settings import Settings
     from exporter.status.status_board import Judgement
+    from exporter.taps.tap_route import MessageRoute, TapRoute
 
 log = structlog.get_logger()
 
@@ -90,9 +91,9 @@ class Sidecar:
         self._watching: asyncio.Task[None] | None = None
         self.admission = Admission(memory.budget(config.listen.memory_bytes))
         self.tap = Tap(
-            self._tap_routes, self.admission.tap, hosts=lambda: self.config.listen.hosts
+            self._routes, self.admission.tap, hosts=lambda: self.config.listen.hosts
         )
-        self.grpc_tap = GrpcTap(self._message_route, self.admission.grpc)
+        self.grpc_tap = GrpcTap(self._routes, self.admission.grpc)
         self.access = self._connect(config)
         self._tls_files = self._renewed(config)
 
@@ -330,13 +331,7 @@ class Sidecar:
         self.tap.follow(where.address, where.port)
         self.grpc_tap.follow(where.address, where.grpc_port)
 
-    def _message_route(self) -> MessageRoute | None:
-        return next((r for r in self._offered() if isinstance(r, MessageRoute)), None)
-
-    def _tap_routes(self) -> Iterator[TapRoute]:
-        return (r for r in self._offered() if isinstance(r, TapRoute))
-
-    def _offered(self) -> Iterator[TapRoute | MessageRoute]:
+    def _routes(self) -> Iterator[TapRoute | MessageRoute]:
         for running in self._running.values():
             if isinstance(running.collector, Tapped):
                 yield from running.collector.routes()

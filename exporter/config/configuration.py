@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from exporter.config import config_file, config_problems
-from exporter.config.collector_union import AnyCollector
+from exporter.config.kinds import AnyCollector, AnyProbe
 from exporter.config.openai_target import OpenAiTarget, patient
-from exporter.config.probe_union import AnyProbe
 from exporter.features.comparison.comparison_settings import ComparisonSettings
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.features.drift.drift_settings import DriftSettings, doubled_entries

@@ -13,7 +13,7 @@ from exporter.settings import Headers, Settings
 from exporter.triton.tls_files import TlsFiles
 
 if TYPE_CHECKING:
-    from exporter.config.probe_union import AnyProbe
+    from exporter.config.kinds import AnyProbe
 
 _URL: Final = re.compile(
     r"(https?)://([^/?#@]+?)(?P<path>(?:/[A-Za-z0-9._~-]+)*)/?", re.ASCII

@@ -20,18 +20,42 @@ from exporter.network.connections import (
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Mapping
 
     from exporter.network.admission import Entrance, Visitor
 
     Application = Callable[..., Awaitable[None]]
     LatestTls = Callable[[], ssl.SSLContext]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _TICK_SECONDS: Final = 0.5
 _BACKLOG: Final = 1024
 _ACCEPTED_AT_ONCE: Final = 16
 """Connections accepted at a time: few, so that a flood closes none before it is read."""
 _EXHAUSTED_SECONDS: Final = 0.1
+_PART_BYTES: Final = 64 << 10
+"""Part of an answer that is buffered for a client that does not read."""
+
+
+async def send_answer(
+    send: Send,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    is_head: bool = False,
+) -> None:
+    """Send an answer in parts: each waits until the client has read most of those before."""
+    named = {"content-length": str(len(body)), **headers}
+    encoded = [(name.encode(), value.encode()) for name, value in named.items()]
+    await send(
+        {"type": "http.response.start", "status": int(status), "headers": encoded}
+    )
+    body = b"" if is_head else body
+    for start in range(0, max(len(body), 1), _PART_BYTES):
+        end = start + _PART_BYTES
+        part = {"body": body[start:end], "more_body": end < len(body)}
+        await send({"type": "http.response.body", **part})
 
 
 class Acceptor:

@@ -22,7 +22,7 @@ from exporter import catalogue
 from exporter.network.addresses import host_port
 from exporter.network.admission import CrowdedError, Held, network_of
 from exporter.network.browsers import host_refusal, sent_by_a_page
-from exporter.network.listening import bind, make_server
+from exporter.network.listening import bind, make_server, send_answer
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
 from exporter.taps.tap_protocol import ADMITTED, TapProtocol
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from exporter.network.admission import Entrance
     from exporter.network.listening import HttpServer
+    from exporter.taps.tap_route import MessageRoute
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -65,7 +66,7 @@ class Tap:
 
     def __init__(
         self,
-        routes: Callable[[], Iterable[TapRoute]],
+        routes: Callable[[], Iterable[TapRoute | MessageRoute]],
         entrance: Entrance,
         *,
         hosts: Callable[[], Sequence[str]] = tuple,
@@ -98,7 +99,7 @@ class Tap:
         Raises:
             ListenError: the address cannot be bound.
         """
-        routes = tuple(self._routes())
+        routes = tuple(r for r in self._routes() if isinstance(r, TapRoute))
         # A route that a reload took away answers 404 from then on.
         self._exact = {route.path: route for route in routes if route.pattern is None}
         self._patterns = tuple((r.pattern, r) for r in routes if r.pattern is not None)
@@ -153,7 +154,7 @@ class Tap:
             )
         else:
             answer = await self._answer_to(route, scope, receive)
-        await _send(send, answer)
+        await send_answer(send, answer.status, answer.headers, answer.body)
 
     def _route(self, path: str) -> TapRoute | None:
         exact = self._exact.get(path)
@@ -371,15 +372,3 @@ def _too_large(limit: int) -> TapAnswer:
 def _overloaded(reason: str) -> TapAnswer:
     answer = refusal("overloaded", HTTPStatus.SERVICE_UNAVAILABLE, reason)
     return replace(answer, headers={**answer.headers, "retry-after": "5"})
-
-
-async def _send(send: Send, answer: TapAnswer) -> None:
-    headers = {"content-length": str(len(answer.body)), **answer.headers}
-    await send(
-        {
-            "type": "http.response.start",
-            "status": int(answer.status),
-            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
-        }
-    )
-    await send({"type": "http.response.body", "body": answer.body})

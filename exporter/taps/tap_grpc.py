@@ -23,13 +23,14 @@ from exporter.network.listening import Acceptor, bind
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
 from exporter.taps.tap_relay import Relay, sender_of
+from exporter.taps.tap_route import MessageRoute
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from exporter.network.admission import Entrance
-    from exporter.taps.tap_route import MessageRoute, Outcome
+    from exporter.taps.tap_route import Outcome, TapRoute
 
 log = structlog.get_logger()
 
@@ -67,12 +68,12 @@ class GrpcTap:
 
     def __init__(
         self,
-        route: Callable[[], MessageRoute | None],
+        routes: Callable[[], Iterable[TapRoute | MessageRoute]],
         entrance: Entrance,
         *,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        self._routes = route
+        self._routes = routes
         self._entrance = entrance
         self._answer_seconds = answer_seconds
         self._route: MessageRoute | None = None
@@ -101,7 +102,8 @@ class GrpcTap:
         Raises:
             ListenError: the address cannot be bound.
         """
-        self._route = self._routes()
+        messages = (r for r in self._routes() if isinstance(r, MessageRoute))
+        self._route = next(messages, None)
         if self._route is None:
             return
         limit = self._route.max_message_bytes

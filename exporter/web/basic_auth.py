@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import bcrypt
 
 from exporter.network.admission import ParseSlot, network_of
+from exporter.network.listening import send_answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -168,13 +169,9 @@ async def _refuse(send: Send, *, busy: bool) -> None:
         if busy
         else b"this page needs a user and a password\n"
     )
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        (b"retry-after", b"1")
+    headers = {"content-type": "text/plain; charset=utf-8"} | (
+        {"retry-after": "1"}
         if busy
-        else (b"www-authenticate", b'Basic realm="tritonwatch", charset="UTF-8"'),
-    ]
-    status = 503 if busy else 401
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+        else {"www-authenticate": 'Basic realm="tritonwatch", charset="UTF-8"'}
+    )
+    await send_answer(send, 503 if busy else 401, headers, body)

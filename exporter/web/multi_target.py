@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from exporter.access.own_traffic import OwnTraffic
     from exporter.access.probe_base import Target, Verdict
     from exporter.config.configuration import Config
-    from exporter.config.probe_union import AnyProbe
+    from exporter.config.kinds import AnyProbe
     from exporter.samples import AnySample
 
 log = structlog.get_logger()

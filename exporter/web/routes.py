@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import cache
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 import structlog
 
 from exporter.network import browsers
+from exporter.network.listening import send_answer
 from exporter.output import exposition
-from exporter.web import page, runbooks, status
+from exporter.web import page, status
 from exporter.web.multi_target import MultiTarget, ProbeRefusedError
 from exporter.web.scrape_pages import Rendered, ScrapePages
 
@@ -25,9 +28,9 @@ log = structlog.get_logger()
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _RUNBOOKS: Final = "/runbooks/"
+_INSTALLED: Final = Path(__file__).with_name("runbooks")
+_IN_THE_REPOSITORY: Final = Path(__file__).parents[2] / "deploy" / "runbooks"
 _MAX_FIELDS: Final = 100
-_PART_BYTES: Final = 64 << 10
-"""Part of an answer that is buffered for a client that does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,14 @@ def _text(message: str, status_code: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(f"{message}\n".encode(), status_code)
 
 
+@cache
+def _runbooks() -> dict[str, bytes]:
+    """Return every runbook, in Markdown, by the name of its alert and by that of its file."""
+    folder = _INSTALLED if _INSTALLED.is_dir() else _IN_THE_REPOSITORY
+    found = {path.name: path.read_bytes() for path in sorted(folder.glob("*.md"))}
+    return found | {name.removesuffix(".md"): text for name, text in found.items()}
+
+
 class Surface:
     """The routes. `reload` is None unless the lifecycle endpoints are enabled."""
 
@@ -79,7 +90,7 @@ class Surface:
             ("GET", "/api/v1/history"): self._history,
             ("GET", "/"): self._page,
             ("POST", "/-/reload"): self._reload_config,
-            **{("GET", f"{_RUNBOOKS}{x}"): self._runbook for x in runbooks.texts()},
+            **{("GET", f"{_RUNBOOKS}{x}"): self._runbook for x in _runbooks()},
         }
 
     async def __call__(
@@ -100,7 +111,11 @@ class Surface:
         else:
             response = await self._answer(request)
         try:
-            await _send(response, send, is_head=request.method == "HEAD")
+            headers = {"x-content-type-options": "nosniff", **response.headers}
+            is_head = request.method == "HEAD"
+            await send_answer(
+                send, response.status, headers, response.body, is_head=is_head
+            )
         finally:
             if response.page is not None:
                 self._pages.give_back(response.page)
@@ -180,7 +195,7 @@ class Surface:
         )
 
     async def _runbook(self, request: Request) -> Response:
-        return Response(runbooks.texts()[request.path.removeprefix(_RUNBOOKS)])
+        return Response(_runbooks()[request.path.removeprefix(_RUNBOOKS)])
 
     async def _probe(self, request: Request) -> Response:
         try:
@@ -213,32 +228,6 @@ class Surface:
         if problem is not None:
             return _text(problem, HTTPStatus.INTERNAL_SERVER_ERROR)
         return _text("reloaded")
-
-
-async def _send(
-    response: Response,
-    send: Callable[[dict[str, Any]], Awaitable[None]],
-    *,
-    is_head: bool,
-) -> None:
-    """Send an answer in parts: each waits until the client has read most of those before."""
-    headers = {
-        "content-length": str(len(response.body)),
-        "x-content-type-options": "nosniff",
-        **response.headers,
-    }
-    await send(
-        {
-            "type": "http.response.start",
-            "status": int(response.status),
-            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
-        }
-    )
-    body = b"" if is_head else response.body
-    for start in range(0, max(len(body), 1), _PART_BYTES):
-        end = start + _PART_BYTES
-        part = {"body": body[start:end], "more_body": end < len(body)}
-        await send({"type": "http.response.body", **part})
 
 
 def _request(scope: Mapping[str, Any]) -> Request:

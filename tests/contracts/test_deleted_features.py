@@ -15,10 +15,10 @@ from fake_triton import FakeModel, FakeTriton
 from sidecars import SidecarProcess
 
 from exporter.config import configuration
-from exporter.config.collector_union import AnyCollector
+from exporter.config.kinds import AnyCollector
 
 ROOT = Path(__file__).parents[2]
-UNION = Path("exporter/config/collector_union.py")
+UNION = Path("exporter/config/kinds.py")
 IN_THE_CONFIGURATION = re.findall(
     r"exporter\.features\.(\w+)", Path(configuration.__file__).read_text()
 )

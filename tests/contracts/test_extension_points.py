@@ -33,9 +33,8 @@ from exporter.access.inventory import Inventory
 from exporter.access.probe_base import ProbeSettings
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.probe_outcomes import OUTCOMES
-from exporter.config.collector_union import AnyCollector
 from exporter.config.configuration import load
-from exporter.config.probe_union import AnyProbe
+from exporter.config.kinds import AnyCollector, AnyProbe
 from exporter.errors import PartialResultError, SourceError
 from exporter.features.energy.sources import AnySource
 from exporter.features.slo.objectives import AnyObjective

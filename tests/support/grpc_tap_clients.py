@@ -22,7 +22,7 @@ class Served(RunningTap):
         self.admission = admission or Admission()
         super().__init__(
             GrpcTap(
-                self.collector.message_route,
+                self.collector.routes,
                 self.admission.grpc,
                 answer_seconds=PATIENT_SECONDS,
             )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from exporter.access.probe_base import Target, Verdict
     from exporter.commands.audit.audit_evidence import Labels, Part
     from exporter.config.configuration import Config
-    from exporter.config.probe_union import AnyProbe
+    from exporter.config.kinds import AnyProbe
     from exporter.triton.protocol_types import ModelStatistics
 
 MOST_ROUNDS: Final = 20

@@ -342,7 +342,7 @@ def _half_widths(
     determined = (bayesian <= _UNDETERMINED**2) & (freedom >= _LEAST_FREEDOM)
     upper = (1.0 + CONFIDENCE) / 2.0
     factors = [
-        dependence.student_quantile(upper, int(one))
+        dependence.student_deviation(normal.quantile(upper), one)
         for one in np.maximum(freedom, _LEAST_FREEDOM)
     ]
     widths = np.where(determined, deviations * np.array(factors), np.nan)

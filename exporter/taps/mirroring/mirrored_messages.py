@@ -14,10 +14,10 @@ from exporter.errors import MirrorBodyError, MirrorUnsupportedError
 from exporter.taps.mirroring.intake import Origin
 from exporter.taps.mirroring.mirrored_body import (
     MAX_NAME_CHARACTERS,
-    MAX_PARAMETERS,
     MAX_TENSORS,
     Inference,
     filled,
+    scalars,
 )
 from exporter.taps.protobuf_wire import WireError, WireReader
 from exporter.taps.tap_route import MessageRoute
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from exporter.taps.tap_route import Outcome
     from exporter.triton.protocol_types import Array
 
+SOURCE: Final = "grpc"
 _MODEL_NAME: Final = 1
 _NAME_WITHIN_BYTES: Final = 4096
 """The name is expected in the first bytes: every client writes it first."""
@@ -166,19 +167,12 @@ def _as_declared(entry: Any, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _parameters(request: Any) -> Parameters:
-    kept: Parameters = {}
+    found = {}
     for name, value in request.parameters.items():
         which = value.WhichOneof("parameter_choice")
-        found = None if which is None else getattr(value, which)
-        short = not isinstance(found, str) or len(found) <= MAX_NAME_CHARACTERS
-        if found is not None and short and len(name) <= MAX_NAME_CHARACTERS:
-            kept[name] = found
-        if len(kept) >= MAX_PARAMETERS:
-            break
-    return kept
-
-
-SOURCE: Final = "grpc"
+        if which is not None:
+            found[name] = getattr(value, which)
+    return scalars(found)
 
 
 class MessageSink:

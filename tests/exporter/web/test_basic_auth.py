@@ -100,8 +100,8 @@ async def test_only_a_users_own_password_opens_the_page(
         assert (start["headers"], body["body"]) == (INNER, b"page")
     else:
         assert start["headers"] == [
-            (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", str(len(body["body"])).encode()),
+            (b"content-type", b"text/plain; charset=utf-8"),
             (b"www-authenticate", b'Basic realm="tritonwatch", charset="UTF-8"'),
         ]
 

@@ -215,7 +215,7 @@ def test_a_reload_changes_the_limit(serve_grpc, access, before, after):
     assert (served.call(large) == b"") == (before > 20_000)
     settings = {"samples_per_second": 1e5, "max_samples_per_second": 1e5}
     fresh = MirrorSettings(grpc=True, max_body_bytes=after, **settings).build(access)
-    served.tap._routes = fresh.message_route
+    served.tap._routes = fresh.routes
 
     async def follow():
         served.tap.follow("127.0.0.1", 0)
@@ -251,9 +251,7 @@ def test_an_address_that_is_taken_is_an_error(serve_grpc):
     host, _, port = served.tap.address.rpartition(":")
 
     async def again():
-        GrpcTap(served.collector.message_route, Admission().grpc).follow(
-            host, int(port)
-        )
+        GrpcTap(served.collector.routes, Admission().grpc).follow(host, int(port))
 
     with pytest.raises(ListenError, match="in use"):
         asyncio.run(again())
@@ -261,7 +259,7 @@ def test_an_address_that_is_taken_is_an_error(serve_grpc):
 
 def test_nothing_listens_where_no_messages_are_wanted(make_access):
     collector = MirrorSettings().build(make_access())
-    tap = GrpcTap(collector.message_route, Admission().grpc)
+    tap = GrpcTap(collector.routes, Admission().grpc)
     tap.follow("127.0.0.1", 0)
     assert tap.address is None
     asyncio.run(tap.stop())
