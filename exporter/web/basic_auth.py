@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Final
 
 import bcrypt
@@ -16,7 +17,7 @@ from exporter.network.admission import ParseSlot, network_of
 from exporter.network.listening import send_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from exporter.network.admission import Entrance
     from exporter.web.web_config import WebConfigFile
@@ -30,12 +31,49 @@ _WAITING: Final = 64
 """Passwords that wait to be checked. Beyond, an address may wait with one."""
 _MOST_WAITING: Final = 256
 _WAITING_OF_ONE: Final = 8
-"""Passwords of one address that wait to be checked, so that others get their turn soon."""
+"""Passwords of one address that wait to be checked, so that others get their turn."""
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 """At least as long as a check of cost 17, the highest, takes."""
 _LONGEST: Final = 1_024
 # Bytes that bcrypt reads; it ignores the rest of a longer password.
 _BCRYPT_BYTES: Final = 72
+
+
+class _Turns:
+    """One turn at a time, address by address: many of one delay another by one."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @contextlib.asynccontextmanager
+    async def of(self, peer: str) -> AsyncGenerator[None]:
+        """Wait for a turn and keep it in the block."""
+        if self._taken:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(peer, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it was given to us meanwhile
+                    self._pass_on()
+                raise
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            peer, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[peer] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
 
 
 class Guard:
@@ -55,7 +93,7 @@ class Guard:
         # Apart, so that no number of wrong ones makes a right one be forgotten.
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
-        self._turn = asyncio.Lock()
+        self._turns = _Turns()
         # One check at a time, half of the time: the rest of the machine is not theirs.
         self._slot = ParseSlot(
             share=0.5,
@@ -111,7 +149,7 @@ class Guard:
         self._waiting[peer] += 1
         most = max(map(_cost, users.values()))
         try:
-            async with self._turn:
+            async with self._turns.of(peer):
                 right = await asyncio.to_thread(
                     self._slot.run, _matches, password[:_BCRYPT_BYTES], hashed, most
                 )

@@ -154,13 +154,15 @@ async def test_a_flood_of_wrong_passwords_takes_half_of_one_core(
 async def test_passwords_of_many_addresses_keep_no_other_address_out(
     tmp_path: Path,
 ) -> None:
-    application = guard(tmp_path, users(5))
+    """The next password is that of the address that has waited longest for its turn."""
+    application = guard(tmp_path, users(8))
     flood = [
         guess for n in range(12) for guess in guesses(application, f"10.0.0.{n}", 10)
     ]
     await asyncio.sleep(0)
     start, _ = await asked(application, "10.0.1.1", b"Basic " + GOOD)
     assert start["status"] == 200
+    assert sum(not guess.done() for guess in flood) > 40, "others still wait"
     await asyncio.gather(*flood)
 
 
@@ -205,6 +207,26 @@ async def test_a_password_that_was_checked_lately_waits_for_no_turn(
     await asyncio.sleep(0)
     assert await statuses(GOOD, *wrong) == [200, 401, 503, 401, 503]
     await asyncio.gather(*flood)
+
+
+async def test_a_turn_is_passed_on_once_whenever_a_client_gives_up() -> None:
+    turns = basic_auth._Turns()
+    taken = []
+
+    async def take(number: int) -> None:
+        async with turns.of("a"):
+            taken.append(number)
+
+    async with turns.of("a"):
+        waiting = [asyncio.create_task(take(number)) for number in range(4)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.wait(waiting[:1])
+        assert taken == []
+    waiting[1].cancel()  # it has its turn, and has not used it yet
+    async with asyncio.timeout(10):
+        await asyncio.gather(*waiting, return_exceptions=True)
+    assert taken == [2, 3]
 
 
 async def test_an_unknown_user_takes_as_long_as_a_known_one(tmp_path: Path) -> None:
