@@ -1,8 +1,8 @@
 """Reads a configuration file into plain values: bounded YAML, with variables.
 
 YAML features that a configuration never needs are refused here, with line and column:
-duplicate keys, keys that are not text, values that contain themselves or expand to very
-many, and unlimited nesting.
+duplicate keys, keys that are not text, values that contain themselves, aliases that
+expand to very large values, and unlimited nesting.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from exporter.errors import ConfigError, UnusableFileError
 from exporter.system import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 50
-_TOO_DEEP: Final = f"found more than {MAX_DEPTH} levels, with aliases expanded"
 MAX_INTEGER_BITS: Final = 64
 _SETTLED_SECONDS: Final = 0.3
 _MOST_WAIT_SECONDS: Final = 2.0
@@ -136,9 +135,6 @@ def _parsed(raw: bytes, source: str) -> dict[str, Any]:
         problems = loader.problems
         if node is not None and not problems:
             parsed = loader.construct_document(node)
-            problems += _excess(parsed)
-    except RecursionError:
-        problems.append(_TOO_DEEP)
     except yaml.YAMLError as error:
         problems.append(_yaml_problem(error))
     if problems:
@@ -155,15 +151,31 @@ def _parsed(raw: bytes, source: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that finds keys that are no text, or come twice."""
+    """SafeLoader that limits the size of the document before building values."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.problems: list[str] = []
+        self._levels = 0
+        self._nodes = 0
+        self._extents: dict[int, tuple[int, int]] = {}
 
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        self._check_keys(node)
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        self._levels += 1
+        self._nodes += 1
+        self._refuse_excess(self._nodes, self._levels, event.start_mark)
+        node = super().compose_node(parent, index)
+        self._levels -= 1
+        if node is None:
+            return None
+        if not isinstance(event, yaml.AliasEvent):
+            self._extents[id(node)] = self._extent(node)
+        elif id(node) not in self._extents:
+            raise _refusal(
+                f"alias *{event.anchor} refers to itself",
+                event.start_mark,
+            )
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - the base class has it so
@@ -171,13 +183,34 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
             kind = node.tag.rpartition(":")[2]
-            raise yaml.MarkedYAMLError(
-                None,
-                None,
+            raise _refusal(
                 f"found a value that YAML reads as {kind} but that is invalid; quote "
                 "it if it is text",
                 node.start_mark,
             ) from None
+
+    def _extent(self, node: yaml.Node) -> tuple[int, int]:
+        """Nodes and levels of `node` with every alias written out."""
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            self._check_keys(node)
+            children = [child for pair in node.value for child in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        extents = [self._extents[id(child)] for child in children]
+        nodes = 1 + sum(extent[0] for extent in extents)
+        levels = 1 + max((extent[1] for extent in extents), default=0)
+        self._refuse_excess(nodes, levels, node.start_mark)
+        return nodes, levels
+
+    def _refuse_excess(self, nodes: int, levels: int, mark: Any) -> None:
+        excess = ""
+        if nodes > MAX_NODES:
+            excess = f"found more than {MAX_NODES} values, with aliases expanded"
+        elif levels > MAX_DEPTH:
+            excess = f"found more than {MAX_DEPTH} levels, with aliases expanded"
+        if excess:
+            raise _refusal(f"{excess}; that is the maximum", mark)
 
     def _check_keys(self, node: yaml.MappingNode) -> None:
         seen: set[str] = set()
@@ -197,22 +230,8 @@ class _Loader(yaml.SafeLoader):
         self.problems.append(f"{_place(node.start_mark)}{problem}")
 
 
-def _excess(parsed: Any) -> Iterator[str]:
-    """Yield what there is too much of, with aliases written out; one may have itself in it."""
-    number, waiting = 0, [(parsed, 1)]
-    while waiting:
-        value, level = waiting.pop()
-        number += 1
-        if number > MAX_NODES:
-            yield f"found more than {MAX_NODES} values, with aliases expanded"
-            return
-        if level > MAX_DEPTH:
-            yield _TOO_DEEP
-            return
-        if isinstance(value, dict):
-            waiting += [(x, level + 1) for pair in value.items() for x in pair]
-        elif isinstance(value, list):
-            waiting += [(item, level + 1) for item in value]
+def _refusal(problem: str, mark: Any) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(None, None, problem, mark)
 
 
 def _key_text(key: yaml.Node) -> str:

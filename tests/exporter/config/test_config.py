@@ -200,7 +200,9 @@ def test_more_values_than_any_configuration_has_are_refused(monkeypatch):
     monkeypatch.setattr(config_file, "MAX_NODES", 1000)
     assert parse(f"models: {{include: [{'x,' * 995}]}}".encode(), "FILE", {})
     (problem,) = problems_of(f"models: {{include: [{'x,' * 1000}]}}")
-    assert problem.endswith("found more than 1000 values, with aliases expanded")
+    assert problem.endswith(
+        "found more than 1000 values, with aliases expanded; that is the maximum"
+    )
 
 
 def test_a_long_wrong_value_is_cut():
