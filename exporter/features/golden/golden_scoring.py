@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -28,13 +28,7 @@ if TYPE_CHECKING:
     from exporter.triton.protocol_types import Array, ModelSpec
 
 Outcome = Literal["right", "wrong", "invalid", "unanswered", "cached"]
-OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "right",
-    "wrong",
-    "invalid",
-    "unanswered",
-    "cached",
-)
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 Task = Literal["classification", "regression", "answers"]
 _MOST_KEPT: Final = 4_000_000
 _SHOWN: Final = 20
