@@ -351,10 +351,10 @@ def _add_audit(commands: Subparsers) -> None:
     )
 
     def run(options: argparse.Namespace) -> int:
-        from exporter.commands.audit import audit_command, audit_report  # noqa: PLC0415 - heavy, only here
+        from exporter.commands.audit import audit_command  # noqa: PLC0415 - heavy, only here
 
         if options.schema:
-            print(audit_report.schema())
+            print(audit_command.schema())
             return EXIT_OK
         if options.output is not None:
             audit_command.check_writable(options.output)

@@ -16,7 +16,7 @@ from fake_triton import FakeModel, FakeTriton, Slow
 from production import Production
 from waiting import patience
 
-from exporter.commands.audit.audit_report import Report
+from exporter.commands.audit.audit_command import Report
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import InferRequest
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from waiting import patience
 
-from exporter.commands.audit.audit_report import Report, report_of
+from exporter.commands.audit.audit_command import Report, report_of
 from exporter.commands.audit.gather import gather
 from exporter.config.configuration import Config
 

@@ -10,8 +10,7 @@ import pytest
 from fake_triton import HOSTILE_NAMES
 from pydantic import ValidationError
 
-from exporter.commands.audit.audit_command import rendered
-from exporter.commands.audit.audit_report import Report, schema
+from exporter.commands.audit.audit_command import Report, rendered, schema
 from exporter.commands.audit.finding import Finding, cut, measure, shown
 from exporter.commands.audit.model_seen import TimeShare
 

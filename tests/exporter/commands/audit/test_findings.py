@@ -23,9 +23,8 @@ from audit_scenes import (
 )
 
 from exporter.access.probe_base import Verdict
-from exporter.commands.audit.audit_command import rendered
+from exporter.commands.audit.audit_command import Report, conclude, rendered, report_of
 from exporter.commands.audit.audit_evidence import Evidence, Page
-from exporter.commands.audit.audit_report import Report, conclude, report_of
 from exporter.commands.audit.finding import FAILING, SEVERITIES
 from exporter.commands.audit.model_checks import LISTED_CHECKS, MODEL_CHECKS
 from exporter.commands.audit.server_checks import SERVER_CHECKS, UNREACHABLE

@@ -24,12 +24,12 @@ from audit_scenes import (
 )
 
 from exporter.access.probe_base import Verdict
+from exporter.commands.audit.audit_command import conclude
 from exporter.commands.audit.audit_evidence import (
     MOST_TRACE_SETTINGS,
     NO_SERIES,
     NOT_CONFIGURED,
 )
-from exporter.commands.audit.audit_report import conclude
 from exporter.commands.audit.model_seen import rise
 from exporter.triton.protocol_types import IndexEntry
 

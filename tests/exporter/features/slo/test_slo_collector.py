@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from accesses import access_to
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter import catalogue
-from exporter.features.slo.objectives import AvailabilityObjective, LatencyObjective
-from exporter.features.slo.slo_collector import WINDOWS, SloSettings
+from exporter.features.slo.objectives import (
+    AvailabilityObjective,
+    LatencyObjective,
+    SignalObjective,
+)
+from exporter.features.slo.slo_collector import (
+    COARSE_SECONDS,
+    FINE_SECONDS,
+    WINDOWS,
+    Budget,
+    SloSettings,
+    doubt,
+)
 from exporter.samples import Sample
 
 
@@ -52,3 +66,97 @@ def test_an_objective_is_exposed_with_its_events_burn_rates_and_budget() -> None
     assert left.keys().isdisjoint(found)
     assert found[catalogue.SLO_BURN_RATE.name, "answers", "3d"] == pytest.approx(0.2)
     assert (catalogue.SLO_BURN_RATE.name, "answers", "1d") not in found
+
+
+DAY_SECONDS = 86400.0
+MONTH_SECONDS = 30 * DAY_SECONDS
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.1, 400) | st.floats(400, 4 * DAY_SECONDS),
+            st.integers(0, 50),
+            st.integers(0, 50),
+        ),
+        min_size=1,
+        max_size=100,
+    ),
+    st.sampled_from([1, 5, 30]),
+)
+def test_what_counts_are_the_events_since_the_slot_in_which_a_window_begins(
+    steps, days
+) -> None:
+    budget = Budget(0.95, days * DAY_SECONDS)
+    budget.note(0.0, 0, 0)
+    events = np.array(steps)
+    events[:, 0] = np.cumsum(events[:, 0])
+    for (now, *_), (good, bad) in zip(
+        events, np.cumsum(events[:, 1:], axis=0), strict=True
+    ):
+        budget.note(now, good, bad)
+
+    def burn(seconds, slot_seconds):
+        first = (now - seconds) // slot_seconds
+        _, good, bad = events[events[:, 0] // slot_seconds >= first].sum(axis=0)
+        return pytest.approx(bad / (good + bad) / 0.05) if good + bad else None
+
+    for seconds in WINDOWS.values():
+        assert budget.burn_rate(now, seconds) == burn(seconds, FINE_SECONDS)
+    remaining = budget.remaining_ratio(now)
+    spent = None if remaining is None else 1 - remaining
+    assert spent == burn(days * DAY_SECONDS, COARSE_SECONDS)
+
+
+def test_memory_does_not_grow_with_time() -> None:
+    budget = Budget(0.99, MONTH_SECONDS)
+    sizes = set()
+    for day in range(0, 90, 10):
+        budget.note(day * 86400.0, day * 100.0, day)
+        sizes.add(budget._fine._totals.nbytes + budget._coarse._totals.nbytes)
+    assert len(sizes) == 1
+    assert sizes.pop() < 300_000
+
+
+def test_windows_are_as_long_as_their_names_say() -> None:
+    units = {"m": 60.0, "h": 3600.0, "d": DAY_SECONDS}
+    assert {name: int(name[:-1]) * units[name[-1]] for name in WINDOWS} == WINDOWS
+
+
+AVAILABILITY = AvailabilityObjective(name="a", objective_ratio=0.99, models="digits*")
+OTHERS = [
+    Sample(catalogue.OUTCOMES_DOUBTFUL, 1, ("other", "1")),
+    Sample(catalogue.OUTCOMES_DOUBTFUL, 0, ("digits", "1")),
+    Sample(catalogue.UNATTRIBUTED_REQUESTS, 5, ("digits", "1")),
+]
+
+
+def test_doubt_about_one_model_of_an_objective_is_doubt_about_the_objective():
+    one = Sample(catalogue.OUTCOMES_DOUBTFUL, 1, ("digits_int8", "1"))
+    assert [s.value for s in doubt(AVAILABILITY, [*OTHERS, one])] == [True]
+
+
+def test_other_models_and_other_numbers_raise_no_doubt():
+    assert [s.value for s in doubt(AVAILABILITY, OTHERS)] == [False]
+
+
+@pytest.mark.parametrize(
+    ("objective", "possible"),
+    [
+        (AVAILABILITY, True),
+        (AVAILABILITY.model_copy(update={"source": "probes"}), False),
+        (AVAILABILITY.model_copy(update={"source": "access_log"}), False),
+        (LatencyObjective(name="l", objective_ratio=0.9, threshold_seconds=1), True),
+        (
+            SignalObjective(
+                name="s",
+                objective_ratio=0.9,
+                metric="triton_model_serving",
+                at_least=1,
+            ),
+            False,
+        ),
+    ],
+)
+def test_only_objectives_on_productions_requests_can_be_doubtful(objective, possible):
+    assert bool(doubt(objective, [])) == possible

@@ -9,7 +9,7 @@ import pytest
 from simulated_triton import KEY, REQUEST_NS, Client, Own, Triton
 
 from exporter.access.own_traffic import Booking, OwnCounts
-from exporter.features.statistics.own_share import UNRESOLVED_READS, OwnShare
+from exporter.features.statistics.own_share import UNRESOLVED_READS
 from exporter.features.statistics.production_counts import (
     PHASES,
     Production,
@@ -20,35 +20,6 @@ from exporter.triton.protocol_types import Duration, ModelStatistics
 
 def done(count, size):
     return OwnCounts(ok=count, done=Booking(count, count * size, {size: count}))
-
-
-def looks(share, *steps):
-    return [share.production(*step) for step in steps]
-
-
-def test_one_finished_after_the_statistics_were_read_is_waited_for():
-    # The ledger already has it, the counters will at the next look.
-    assert looks(OwnShare(), (1, 0, 0), (1, 0, 1)) == [0, 0]
-
-
-def test_one_in_flight_is_held_back_and_given_back():
-    assert looks(OwnShare(), (0, 1, 5), (0, 0, 0)) == [4, 1]
-    assert looks(OwnShare(), (0, 1, 5), (1, 0, 0)) == [4, 0]
-
-
-def test_one_that_is_never_booked_is_waited_for_during_one_look_only():
-    assert looks(OwnShare(), (1, 0, 0), (1, 0, 0), (1, 0, 1)) == [0, 0, 1]
-
-
-def test_ones_lost_with_a_reset_are_not_looked_for_among_later_requests():
-    share = OwnShare()
-    assert looks(share, (2, 0, 0)) == [0]
-    share.started_over(2)
-    assert looks(share, (2, 0, 3)) == [3]
-
-
-def test_what_was_finished_at_the_beginning_is_not_looked_for():
-    assert looks(OwnShare(7), (7, 0, 3)) == [3]
 
 
 @pytest.mark.parametrize("ours", [1, 8])

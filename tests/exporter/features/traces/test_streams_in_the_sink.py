@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from opentelemetry.sdk.resources import Resource
 from trace_sinks import histograms, sink, trace, values
 
 from exporter import catalogue
@@ -12,8 +11,6 @@ from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.access.work_board import TracedResponses
 from exporter.features.traces.trace_sink import RequestLimits
 from exporter.features.traces.traced_request import Responses
-from exporter.output.exposition import render
-from exporter.output.otlp import metrics_data
 
 PROTOBUF = (
     "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
@@ -121,40 +118,6 @@ def test_how_long_a_decoupled_model_worked_is_not_known_without_its_answer(chang
         "compute_input",
         "network_out",
     }
-
-
-def test_the_numbers_of_responses_are_exact_in_classic_buckets():
-    target = sink()
-    numbers = [2, 3, 4, 5, 8, 9, 1000, 10_000]
-    traces = [trace(n, responses=Responses(n, 0.1)) for n in numbers]
-    target.add("otlp", traces, 0.0)
-    (sample,) = histograms(target, catalogue.RESPONSES).values()
-    bounds = sample.spec.buckets
-    assert sample.histogram.cumulative(bounds) == tuple(
-        sum(n <= bound for n in numbers) for bound in bounds
-    )
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [catalogue.FIRST_RESPONSE, catalogue.RESPONSE_GAP, catalogue.RESPONSES],
-    ids=lambda spec: spec.name,
-)
-def test_each_is_classic_native_and_exponential(spec):
-    target = sink(decoupled=["m"])
-    target.add("otlp", [trace(1, responses=STREAM), trace(2, responses=STREAM)], 0.0)
-    (sample,) = histograms(target, spec).values()
-    number = sample.histogram.count
-    text = render([sample])[0].decode()
-    assert f'{spec.name}_count{{model="m",version="1"}} {number}.0' in text
-    assert text.count(f"{spec.name}_bucket{{") == len(spec.buckets) + 1
-    native, headers = render([sample], accept=PROTOBUF)
-    assert "protobuf" in headers["content-type"]
-    assert spec.name.encode() in native
-    data = metrics_data([sample], Resource({}), 0, 1)
-    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
-    (point,) = metric.data.data_points
-    assert (point.scale, point.count) == (5, number)
 
 
 def test_responses_that_were_cut_are_counted_by_source():

@@ -1,4 +1,4 @@
-"""A/B from what is exposed: two histograms that grow, and counts."""
+"""A/B from production's histograms, window by window."""
 
 from __future__ import annotations
 
@@ -11,9 +11,105 @@ from exporter import catalogue
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.features.comparison.comparison_collector import Comparison
 from exporter.features.comparison.comparison_settings import ComparisonSettings
+from exporter.features.comparison.production_comparison import MOST_WINDOWS, Windows
 from exporter.histograms.histogram import Histogram
 from exporter.samples import HistogramSample, Sample
 from exporter.triton.grpc import GrpcClient
+
+SEED = 11
+
+
+def recorded(values):
+    histogram = Histogram()
+    histogram.record_many(np.asarray(values))
+    return histogram
+
+
+def served(rng, windows, factor=1.0, size=60):
+    """Windows of a load that both feel alike and that changes from one to the next."""
+    found = Windows()
+    for _ in range(windows):
+        load = rng.lognormal(0, 1)
+        found.add(
+            recorded(0.01 * load * rng.lognormal(0, 0.3, size)),
+            recorded(0.01 * load * factor * rng.lognormal(0, 0.3, size // 2)),
+        )
+    return found
+
+
+def test_too_few_windows_say_nothing():
+    found = served(np.random.default_rng(SEED), 20)
+    assert found.mean_ratio(0.05) is None
+    assert found.quantile_ratio(0.95, 0.05) is None
+
+
+@pytest.mark.parametrize("q", [0.5, 0.95])
+def test_a_slower_challenger_is_told_under_a_load_that_changes(q):
+    found = served(np.random.default_rng(SEED), 200, factor=1.3)
+    mean, quantile = found.mean_ratio(0.05), found.quantile_ratio(q, 0.05)
+    assert 0.2 < mean.low <= 0.3 < mean.high < 0.45
+    assert 0 < quantile.low < 0.3 < quantile.high < 0.8
+
+
+def test_two_that_are_alike_are_hardly_ever_called_different():
+    rng = np.random.default_rng(SEED)
+    wrong = 0
+    for _ in range(20):
+        found = served(rng, 100)
+        looks = (found.mean_ratio(0.05), found.quantile_ratio(0.5, 0.05))
+        wrong += any(not look.low <= 0 <= look.high for look in looks)
+    # Two statistics at 5 %: two are expected at most, six are four deviations above.
+    assert wrong <= 7
+
+
+def test_a_quantile_that_no_request_is_beyond_is_not_known():
+    """Of sixty requests none is the slowest of a hundred."""
+    rng = np.random.default_rng(SEED)
+    found = Windows()
+    for _ in range(60):
+        found.add(recorded(rng.lognormal(0, 1, 1)), recorded(rng.lognormal(0, 1, 1)))
+    interval = found.quantile_ratio(0.99, 0.05)
+    assert interval.low == -1
+    assert interval.high == np.inf
+
+
+def test_memory_is_bounded_and_nothing_is_lost():
+    found = Windows()
+    one = recorded([0.01, 0.02])
+    for _ in range(3 * MOST_WINDOWS):
+        found.add(one, one)
+    assert found.count < MOST_WINDOWS
+    held = sum(w.champion.count for w in found._held)
+    rest = 0 if found._open is None else found._open.champion.count
+    assert held + rest == 2 * 3 * MOST_WINDOWS
+
+
+def test_a_window_without_requests_to_one_of_them_waits_for_some():
+    found = Windows()
+    found.add(recorded([0.01]), Histogram())
+    assert found.count == 0
+    found.add(Histogram(), recorded([0.01]))
+    assert found.count == 1
+
+
+def rollout(rng, windows):
+    """Windows of a challenger that is 6 ms slower, while other load comes and goes."""
+    found, level = Windows(), 1.0
+    for _ in range(windows):
+        if rng.random() < 0.07:
+            level = rng.uniform(1, 8)
+        alike = 0.003 * level * rng.lognormal(0, 0.3, (2, 18))
+        found.add(recorded(alike[0]), recorded(alike[1] + 0.006))
+    return found
+
+
+def test_a_much_slower_challenger_is_told_although_load_comes_in_phases():
+    """Phases of fourteen windows leave a few independent stretches, and those agree."""
+    rng = np.random.default_rng(SEED)
+    looks = [rollout(rng, 60).quantile_ratio(0.5, 0.05) for _ in range(40)]
+    assert sum(look.low > 0.05 for look in looks) >= 38
+    assert all(look.low < look.estimate < look.high for look in looks)
+
 
 CHAMPION, CHALLENGER = ("m", "1"), ("m", "2")
 
