@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loadtests.engine.senders import Sequence
-    from loadtests.mix import Body, Entry
+    from loadtests.plan import Body, Entry
     from loadtests.target import Protocol as WireProtocol
     from loadtests.target import Target
 

@@ -16,7 +16,7 @@ from exporter.triton.infer_messages import infer_message
 from exporter.triton.kserve import service_pb2
 from exporter.triton.protocol_types import InferRequest
 from loadtests.errors import PlanError
-from loadtests.mix import Body
+from loadtests.plan import Body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from waiting import patience
 
 from loadtests.chaos import experiment
 from loadtests.chaos.running.repetition import RunOptions, run
-from loadtests.chaos.targets import AnyTarget
+from loadtests.chaos.targets.chaos_target import AnyTarget
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
