@@ -76,9 +76,8 @@ AREAS: Final = {
          "loadtests/engine/recorder.py"),
         ("tests/loadtests/test_capacity_statistics.py", "tests/loadtests/test_capacity_start.py",
          "tests/loadtests/test_capacity_page.py", "tests/loadtests/test_slo.py",
-         "tests/loadtests/test_load_result.py", "tests/loadtests/test_load_result.py",
-         "tests/loadtests/test_capacity_levels.py",
-         "tests/loadtests/test_capacity_levels.py", "tests/exporter/features/runs/test_capacity_report.py",
+         "tests/loadtests/test_load_result.py", "tests/loadtests/test_capacity_levels.py",
+         "tests/exporter/features/runs/test_capacity_report.py",
          "tests/loadtests/test_load_locust.py::test_every_time_of_a_request_is_tallied_from_where_it_begins"),
     ),
     "guards": Area(
