@@ -19,7 +19,6 @@ from exporter.own_requests.payload import InputSettings, make_payload
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.errors import LoadError, PlanError
 from loadtests.machine_guard import Guard, GuardLimits, guarded
-from loadtests.mix import Entry, Mix, Style
 from loadtests.payloads.bodies import Row, body_of, corrupted
 from loadtests.payloads.data_file import rows_of
 from loadtests.payloads.metadata import model_spec, require_fit, takes_binary
@@ -30,6 +29,7 @@ from loadtests.payloads.prompts import (
     row_of,
     text_spec,
 )
+from loadtests.plan import Entry, Mix, Style
 from loadtests.profiles.profile import arrivals_of
 from loadtests.result import Outcome
 from loadtests.scenario import ClosedLoop
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from exporter.triton.protocol_types import ModelSpec
     from loadtests.machine_guard import Watch
-    from loadtests.mix import Body
+    from loadtests.plan import Body
     from loadtests.result import RunResult
     from loadtests.scenario import ModelSettings, Scenario
     from loadtests.target import Target

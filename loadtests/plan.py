@@ -1,16 +1,24 @@
-"""Arrivals: the send time of each request, computed before the run and divided among senders."""
+"""The requests of a run, made before it: bodies in weighted entries, and when they are sent.
+
+The send time of each request is computed before the run and divided among senders.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
+    from exporter.triton.protocol_types import Array, ModelSpec
     from loadtests.result import Floats
 
 MAX_REQUESTS: Final = 5_000_000
@@ -19,6 +27,8 @@ MAX_SECONDS: Final = 7 * 24 * 3600.0
 _SHOWN: Final = 5
 # Streams of random numbers of one seed that must not be each other's.
 _SHARES, _MIX = 1, 2
+Style = Literal["unary", "stream", "sequence"]
+MAX_ENTRIES: Final = 100
 
 
 def checked(arrivals: ArrayLike) -> Floats:
@@ -78,3 +88,70 @@ def entries(count: int, weights: ArrayLike, *, seed: int) -> NDArray[np.uint8]:
     rng = np.random.default_rng((seed, _MIX))
     drawn = rng.choice(shares.size, size=count, p=shares / shares.sum())
     return drawn.astype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One request, ready for the wire.
+
+    For gRPC the serialised ModelInferRequest; for HTTP the JSON and then the tensors'
+    binary content, `header_bytes` of it being JSON that ends in "}}": all of it, where
+    tensors are JSON.
+    """
+
+    data: bytes
+    header_bytes: int = 0
+    rows: int = 1
+    """Size of the batch dimension, where the model has one."""
+    expected: Mapping[str, Array] = field(default_factory=dict)
+    """The correct answer by output, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Requests to one model version, sent in turns."""
+
+    name: str
+    spec: ModelSpec
+    bodies: tuple[Body, ...]
+    weight: float = 1.0
+    style: Style = "unary"
+    sequence_length: int = 1
+    """Requests of one sequence; of a sequence model."""
+    tolerance: float = 0.0
+    """Largest difference of a value from `Body.expected`, relative and absolute alike."""
+    refused: bool = False
+    """The bodies are corrupt: the correct answer is an error of the server."""
+
+    @property
+    def version(self) -> str:
+        """The requested version, "" for the server's choice."""
+        return self.spec.version
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The entries of a run, drawn by weight."""
+
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.entries) <= MAX_ENTRIES:
+            raise PlanError(
+                f"found {len(self.entries)} models; want 1 to {MAX_ENTRIES}"
+            )
+
+    @property
+    def weights(self) -> Sequence[float]:
+        """Weights in the order of the entries."""
+        return [entry.weight for entry in self.entries]
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of every body, in order: equal for two runs that send the same bytes."""
+        digest = hashlib.sha256()
+        for entry in self.entries:
+            for body in entry.bodies:
+                digest.update(len(body.data).to_bytes(8, "little"))
+                digest.update(body.data)
+        return digest.hexdigest()

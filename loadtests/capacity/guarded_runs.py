@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from exporter.triton.protocol_types import ModelStatistics
     from loadtests.load_objective import Slo
-    from loadtests.mix import Mix
+    from loadtests.plan import Mix
     from loadtests.result import Floats, RunResult
     from loadtests.scenario import Scenario
     from loadtests.target import Target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from pydantic import Field
@@ -51,19 +51,12 @@ class SearchSettings(Settings):
     """Highest rate to try."""
 
 
-class Measure(Protocol):
-    """Makes a run and returns its observation; None where the run does not count."""
-
-    def __call__(self, rate: float, seconds: float, index: int) -> Observation | None:
-        """Offer `rate` requests per second for `seconds`, as run number `index`."""
-        ...
-
-
 @dataclass(slots=True)
 class Search:
     """The state of one search."""
 
-    measure: Measure
+    measure: Callable[[float, float, int], Observation | None]
+    """Makes a run at a rate, for some seconds, with a number; None where it does not count."""
     allowed: NDArray[np.float64]
     settings: SearchSettings
     rng: np.random.Generator

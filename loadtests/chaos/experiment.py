@@ -44,7 +44,7 @@ from loadtests.chaos.activities import (
 from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import RecoverySettings
-from loadtests.chaos.targets import AnyTarget
+from loadtests.chaos.targets.chaos_target import AnyTarget
 from loadtests.engine.loops import Backoff
 from loadtests.profiles import AnyProfile
 from loadtests.scenario import ModelSettings, Scenario, TargetSettings

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loadtests.engine.loops import ClosedLoop as Loop
-    from loadtests.mix import Mix
+    from loadtests.plan import Mix
     from loadtests.result import Requests, RunResult
 
 _PROGRESS_SECONDS: Final = 0.1

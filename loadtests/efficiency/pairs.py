@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from loadtests.efficiency.efficiency_report import Interval
     from loadtests.efficiency.metering import MeteredRun, PowerMeter
-    from loadtests.mix import Mix
+    from loadtests.plan import Mix
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from exporter.triton.protocol_types import Array
-    from loadtests.mix import Body, Entry
+    from loadtests.plan import Body, Entry
 
 pb: Final[Any] = service_pb2
 _MAX_FRAMES: Final = 64

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from loadtests.engine.http2_streams import Header
     from loadtests.engine.recorder import Recorder
     from loadtests.engine.senders import Sequence
-    from loadtests.mix import Body
+    from loadtests.plan import Body
 
 pb: Final[Any] = service_pb2
 _STREAM_PATH: Final = b"/inference.GRPCInferenceService/ModelStreamInfer"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loadtests.engine.http2_streams import Header
     from loadtests.engine.recorder import Recorder
     from loadtests.engine.senders import Sequence
-    from loadtests.mix import Body, Mix
+    from loadtests.plan import Body, Mix
     from loadtests.target import Target
 
 _PATH: Final = b"/inference.GRPCInferenceService/ModelInfer"

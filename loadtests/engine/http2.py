@@ -28,13 +28,14 @@ from loadtests.engine.http2_streams import (
     unpadded,
     within,
 )
-from loadtests.engine.senders import SMALL_BYTES, Keeping, joined
+from loadtests.engine.senders import SMALL_BYTES, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadtests.engine.grpc_calls import Call
     from loadtests.engine.http2_streams import Header
+    from loadtests.engine.senders import Keeping
 
 _DATA, _HEADERS, _RESET, _SETTINGS = 0, 1, 3, 4
 _PUSH, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 5, 6, 7, 8, 9
@@ -46,7 +47,6 @@ _LARGEST_BLOCK: Final = 1 << 16
 _REFILL: Final = 1 << 30
 _REFUSED, _CANCEL, _MOST_TRIES = 7, 8, 20
 _LAST_STREAM: Final = 2**31 - 1
-_HEAD_BYTES: Final = 9
 _MOST_UNREAD: Final = 1 << 20
 """Maximum number of acknowledgement bytes that the peer has not read."""
 
@@ -54,10 +54,8 @@ _MOST_UNREAD: Final = 1 << 20
 class Http2Connection(asyncio.Protocol):
     """One connection. `usable` while requests can be sent on it."""
 
-    def __init__(
-        self, headers: Sequence[Header], keeping: Keeping | None = None
-    ) -> None:
-        self._keeping = keeping or Keeping()
+    def __init__(self, headers: Sequence[Header], keeping: Keeping) -> None:
+        self._keeping = keeping
         self._headers = SameHeaders(headers)
         self._decoder = Decoder()
         self._streams: dict[int, Stream] = {}
@@ -90,11 +88,8 @@ class Http2Connection(asyncio.Protocol):
         if not self.settled.done():
             self.settled.set_result(False)
         reason = self._reason if exc is None else f"connection lost: {exc}"
-        waiting = [self._forget(n).waiting for n in tuple(self._streams)]
-        waiting += [who for who, _, _ in self._queue]
-        self._queue.clear()
-        for who in waiting:
-            who.lost(reason)
+        for call in self._dropped():
+            call.lost(reason)
 
     def close(self) -> None:
         """End it at once."""
@@ -184,8 +179,7 @@ class Http2Connection(asyncio.Protocol):
         data = self._received + data if self._received else data
         # What is sent while answers are read goes out together: one system call, and
         # the server finds as many requests as it has answered.
-        held: list[bytes] = []
-        self._held = held
+        held = self._held = list[bytes]()
         try:
             position = self._process_frames(data)
         except (ProtocolViolation, ValueError, IndexError, struct.error) as error:
@@ -201,12 +195,12 @@ class Http2Connection(asyncio.Protocol):
     def _process_frames(self, data: bytes) -> int:
         """Process the complete frames; return the position of the rest."""
         position, end = 0, len(data)
-        while end - position >= _HEAD_BYTES:
+        while end - position >= HEAD.size:
             high, low, kind, flags, number = HEAD.unpack_from(data, position)
             size = (high << 16) | low
             if size > _DEFAULT_FRAME:
                 raise ProtocolViolation(f"a frame of {size} bytes")
-            start = position + _HEAD_BYTES
+            start = position + HEAD.size
             if end < start + size:
                 break
             position = start + size
@@ -342,15 +336,17 @@ class Http2Connection(asyncio.Protocol):
         """Handle GOAWAY: the peer did not process the streams after `last`."""
         self.usable = False
         self._reason = f"the server closed the connection (GOAWAY, code {code})"
-        unprocessed = [
-            self._forget(n).waiting for n in tuple(self._streams) if n > last
-        ]
-        unprocessed += [waiting for waiting, _, _ in self._queue]
-        self._queue.clear()
-        for waiting in unprocessed:
-            waiting.not_processed(self._reason)
+        for call in self._dropped(last):
+            call.not_processed(self._reason)
         if not self._streams:
             self._transport.close()
+
+    def _dropped(self, last: int = 0) -> list[Call]:
+        """Forget the streams after `last` and what waits for one; return their calls."""
+        calls = [self._forget(n).waiting for n in tuple(self._streams) if n > last]
+        calls += [waiting for waiting, _, _ in self._queue]
+        self._queue.clear()
+        return calls
 
     def _reset(self, number: int, code: int) -> None:
         stream = self._streams.get(number)

@@ -8,7 +8,7 @@ for its end, its count of tokens, comments that keep connections open.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import httptools
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loadtests.engine.senders import Sequence
-    from loadtests.mix import Body, Entry
-    from loadtests.target import Protocol as WireProtocol
-    from loadtests.target import Target
+    from loadtests.plan import Body, Entry
+    from loadtests.target import Protocol, Target
 
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _JSON_END: Final = b"}}"
@@ -124,11 +123,14 @@ class Event(NamedTuple):
     ends: bool = False
 
 
-class Dialect(Protocol):
-    """Reads the events of one kind of endpoint."""
+class Generate:
+    """Triton's generate extension: a JSON object with the outputs, by name."""
 
-    is_ended_by_event: bool
+    is_ended_by_event = False
     """True where a stream without a last event was cut off."""
+
+    def __init__(self, outputs: Iterable[str]) -> None:
+        self._outputs = frozenset(outputs)
 
     def read(self, data: bytes, tokens: int) -> Event:
         """Return the meaning of an event; `tokens` is the count before it.
@@ -136,19 +138,6 @@ class Dialect(Protocol):
         Raises:
             ValueError: it is not valid.
         """
-        ...
-
-
-class Generate:
-    """Triton's generate extension: a JSON object with the outputs, by name."""
-
-    is_ended_by_event = False
-
-    def __init__(self, outputs: Iterable[str]) -> None:
-        self._outputs = frozenset(outputs)
-
-    def read(self, data: bytes, tokens: int) -> Event:
-        """Return the meaning of an event."""
         document = json_object(data)
         error = document.get("error")
         if error is not None:
@@ -173,7 +162,11 @@ class OpenAi:
         return Event(chunk.is_content, chunk.output_tokens or tokens, None, chunk.ends)
 
 
-def dialect_of(protocol: WireProtocol, entry: Entry) -> Dialect:
+Dialect = Generate | OpenAi
+"""Reads the events of one kind of endpoint."""
+
+
+def dialect_of(protocol: Protocol, entry: Entry) -> Dialect:
     """Return the dialect in which the answers to an entry's requests come."""
     if protocol == "http":
         return Generate(tensor.name for tensor in entry.spec.outputs)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from loadtests.engine.recorder import Recorder
     from loadtests.engine.senders import Sequence
-    from loadtests.mix import Body, Mix
+    from loadtests.plan import Body, Mix
     from loadtests.target import Target
 
 _CONNECT_SECONDS: Final = 10.0

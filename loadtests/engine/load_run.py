@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from loadtests.engine.senders import Sender
-    from loadtests.mix import Mix
+    from loadtests.plan import Mix
     from loadtests.target import Target
 
     Loop = OpenLoop | ClosedLoop

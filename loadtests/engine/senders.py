@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadtests.engine.recorder import Recorder
-    from loadtests.mix import Body, Entry, Mix
+    from loadtests.plan import Body, Entry, Mix
     from loadtests.target import Target
 
 _SEQUENCES = 3  # a stream of random numbers of the seed

@@ -15,7 +15,7 @@ from exporter.triton.http_tensors import HEADER_LENGTH, binary_request, json_req
 from exporter.triton.kserve import infer_message, service_pb2
 from exporter.triton.protocol_types import InferRequest
 from loadtests.errors import PlanError
-from loadtests.mix import Body
+from loadtests.plan import Body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

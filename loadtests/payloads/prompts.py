@@ -21,8 +21,8 @@ from exporter.settings import Settings
 from exporter.triton.tensors import array_dtype
 from loadtests import json_file
 from loadtests.errors import PlanError
-from loadtests.mix import Body
 from loadtests.payloads.bodies import Row
+from loadtests.plan import Body
 from loadtests.target import API_OF
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from loadtests.engine.load_run import run_closed
-from loadtests.mix import Entry, Mix
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.metadata import model_spec
+from loadtests.plan import Entry, Mix
 from loadtests.result import Outcome
 from loadtests.target import Target
 

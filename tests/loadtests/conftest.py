@@ -13,9 +13,9 @@ from fake_triton import FakeModel, FakeTriton
 from exporter.network.held_port import hold_port
 from exporter.own_requests.payload import make_payload
 from exporter.triton.embedded import EmbeddedTriton
-from loadtests.mix import Entry, Mix
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.metadata import model_spec
+from loadtests.plan import Entry, Mix
 from loadtests.target import Target
 
 if TYPE_CHECKING:

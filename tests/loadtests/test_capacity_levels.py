@@ -22,7 +22,7 @@ from loadtests.capacity.observation import Observation
 from loadtests.capacity.search_report import SaturationReport, compiled
 from loadtests.capacity.server_side import Phases, phases, saturated
 from loadtests.machine_guard import GuardLimits, Watch, Window
-from loadtests.mix import Body, Entry, Mix
+from loadtests.plan import Body, Entry, Mix
 from loadtests.scenario import Scenario
 
 SCENARIO = Scenario.model_validate(

@@ -18,7 +18,7 @@ from fake_triton import INTERNAL, QUEUE_FULL
 from loadtests import plan
 from loadtests.engine import Options, run_closed
 from loadtests.engine.loops import MAX_PER_SECOND, Backoff, Pauses
-from loadtests.mix import Mix
+from loadtests.plan import Mix
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from waiting import patience, wait_until
 
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.errors import LoadError, PlanError
-from loadtests.mix import Mix
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.metadata import takes_binary
+from loadtests.plan import Mix
 from loadtests.result import Outcome
 from loadtests.target import Target
 

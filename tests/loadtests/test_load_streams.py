@@ -19,8 +19,8 @@ from fake_triton import (
 from load_runs import send
 from waiting import patience
 
-from loadtests.mix import Mix
 from loadtests.payloads.bodies import Row, body_of
+from loadtests.plan import Mix
 from loadtests.result import Outcome
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from loadtests.engine.http2 import Http2Connection
+from loadtests.engine.senders import Keeping
 
 
 def frame(kind, flags, number, content=b"") -> bytes:
@@ -59,7 +60,7 @@ class Wire(asyncio.Transport):
 def connected(headers, settings=b"", keeping=None) -> tuple[Http2Connection, Wire]:
     """A connection whose peer has sent its settings, and what it writes to."""
     wire = Wire()
-    connection = Http2Connection(headers, keeping)
+    connection = Http2Connection(headers, keeping or Keeping())
     connection.connection_made(wire)
     connection.data_received(frame(4, 0, 0, settings))
     return connection, wire

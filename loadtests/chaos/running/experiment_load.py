@@ -23,7 +23,7 @@ from loadtests.engine.answer_frames import message_outputs
 from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import LoadError
 from loadtests.execute import execute
-from loadtests.mix import Mix
+from loadtests.plan import Mix
 from loadtests.result import RunResult
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from exporter.triton.protocol_types import Array
     from loadtests.engine import Progress
     from loadtests.engine.loops import Backoff
-    from loadtests.mix import Body, Entry
+    from loadtests.plan import Body, Entry
     from loadtests.scenario import Scenario
     from loadtests.target import Target
 

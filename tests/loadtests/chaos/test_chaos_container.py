@@ -24,7 +24,7 @@ from loadtests.chaos.faults import (
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.primitives.backends import Stub
 from loadtests.chaos.running.repetition import RunOptions, run
-from loadtests.chaos.targets import AnyTarget
+from loadtests.chaos.targets.chaos_target import AnyTarget
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -24,11 +24,11 @@ from loadtests.chaos.experiment import LoadSettings
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.running.experiment_load import with_right_answers
 from loadtests.chaos.running.repetition import RunOptions, run
-from loadtests.chaos.targets import NotAllowedError
+from loadtests.chaos.targets.chaos_target import NotAllowedError
 from loadtests.engine import run_closed
 from loadtests.errors import FaultRefusedError
 from loadtests.execute import prepared
-from loadtests.mix import Mix
+from loadtests.plan import Mix
 from loadtests.result import Outcome
 from loadtests.scenario import ModelSettings
 

@@ -15,8 +15,7 @@ from waiting import patience
 
 from loadtests.chaos import experiment
 from loadtests.chaos.running.repetition import RunOptions, run
-from loadtests.chaos.targets import AnyTarget
-from loadtests.chaos.targets.target_kinds import ProcessTarget
+from loadtests.chaos.targets.chaos_target import AnyTarget, ProcessTarget
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
