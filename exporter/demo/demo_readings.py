@@ -155,8 +155,8 @@ def _energy(series: Series) -> str:
         place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
         error = _one(series, "triton_model_energy_share_error_ratio", place)
         known = "?" if error is None else f"{100 * error:.0f} %"
-        shown.append(f"{value:.2f} J/inference ± {known} {rate:.2f} QPS/W ({origin})")
-    shown += [f"{value:.4f} {labels['currency']}/1000" for labels, value in costs]
+        shown.append(f"{value:.3g} J/inference ± {known} {rate:.3g} QPS/W ({origin})")
+    shown += [f"{value:.3g} {labels['currency']}/1000" for labels, value in costs]
     if not shown:
         return "energy ? (no power was attributed yet)"
     return f"{_PRICED} {' '.join(shown)}"
@@ -187,7 +187,8 @@ def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
     needed = minimum_count(quantile)
     if value is not None:
         worth = _one(series, "triton_request_latency_effective_samples", wanted)
-        return f"{1e3 * value:.3g} [? {worth or 0:.0f} of {needed}]"
+        known = f"{worth:.0f} of {needed}" if worth else "too soon"
+        return f"{1e3 * value:.3g} [? {known}]"
     key = {"model": model, "version": version}
     traced = _one(series, "triton_request_duration_seconds_count", key)
     if traced is None and not series["tritonwatch_trace_records_total"]:
@@ -238,14 +239,14 @@ def _drifted(series: Series, model: str) -> list[str]:
 
 
 def _troubles(status: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield each current problem: subject and text, and both as a sentence."""
+    """Yield each current problem: subject and runbook, and what it is as a sentence."""
     for finding in status["findings"]:
         subject, text = finding["subject"], finding["text"]
         # int8 is known to be slower on this backend; and a month's error budget that is
         # spent after some seconds says little.
         is_budget = finding["runbook"] == "TritonSLOBurnTicket"
         if subject != _PRECISION and not is_budget:
-            yield (subject, text), f"{subject}: {text}"
+            yield (subject, finding["runbook"]), f"{subject}: {text}"
 
 
 def _correct(series: Series) -> bool:

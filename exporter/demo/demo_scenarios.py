@@ -157,7 +157,7 @@ class Overload(Scene):
             )
 
         def leave() -> str:
-            return "--- the crowd has left; p99 keeps it for five minutes, the queue is empty"
+            return "--- the crowd has left; p99 keeps it for three minutes, the queue is empty"
 
         return [Act(after_seconds, come), Act(after_seconds + _CROWD_SECONDS, leave)]
 

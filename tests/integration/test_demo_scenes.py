@@ -86,9 +86,9 @@ def test_a_healthy_demo_knows_every_p99_within_half_a_minute(
     with demo("--drift-after", "1000") as one:
         one.until("^Ctrl-C")
         began = time.monotonic()
-        p99 = r"p99 \d\S* \[(\S+, \S+|\? \d+ of 368)\] ms"
+        p99 = r"p99 \d\S* \[(\S+, \S+|\? [^]]+)\] ms"
         known = [rf"{model} +SERVING .*{p99}" for model in MODELS]
-        one.until("one request in 7 is traced", *known)
+        one.until("one request in 5 is traced", *known)
         assert time.monotonic() - began < patience(45)
         page = one.page()
         kept = [v for key, v in page.items() if key[0] == "triton_drift_promise_kept"]

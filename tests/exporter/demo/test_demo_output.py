@@ -77,7 +77,7 @@ def test_a_steady_rate_is_steady_however_the_pages_fall_between_the_reads():
 
 
 def test_energy_efficiency_and_cost_are_shown_with_where_they_come_from():
-    shown = "0.80 QPS/W (host, model) 0.0015 EUR/1000"
+    shown = "0.797 QPS/W (host, model) 0.00153 EUR/1000"
     assert read(PRICED).energy == f"digits_fp32 1.25 J/inference ± ? {shown}"
     error = (
         'triton_model_energy_share_error_ratio{model="digits_fp32",version="1",'
@@ -139,6 +139,8 @@ def test_a_quantile_is_shown_with_its_interval_or_with_what_it_needs():
     assert read(SERVES + LATENCY).models[0].tail == "2.79 [2.43, 56.6]"
     dependent = LATENCY.splitlines()[0] + "\n" + EFFECTIVE
     assert read(SERVES + dependent).models[0].tail == "2.79 [? 210 of 368]"
+    of_few_slots = dependent.replace("209.7", "0")
+    assert read(SERVES + of_few_slots).models[0].tail == "2.79 [? too soon]"
     untraced = "\n".join(line for line in SERVES.splitlines() if "trace" not in line)
     untraced = untraced.replace("triton_request_duration_seconds_count", "other")
     assert read(untraced).models[0].tail == "? (nothing is traced)"
@@ -165,6 +167,9 @@ def test_the_state_and_what_is_wrong_are_those_of_the_status_page():
         "data: burns",
     ]
     assert read(SERVES).troubles == {}
+    more = [("diabetes", "its data drifted: age, sex", "TritonDriftAlarm"), wrong[1]]
+    named_more = read(SERVES, said=status("DRIFTED", more)).troubles
+    assert named_more.keys() == reading.troubles.keys()
 
 
 @pytest.mark.parametrize(
