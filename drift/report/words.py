@@ -1,4 +1,4 @@
-"""Sentences that both reports have."""
+"""Sentences of the report."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def sizes(feature: FeatureFinding) -> Iterator[str]:
     for share in feature.quality:
         before, now = percent(share.reference), percent(share.data)
         if before != now:
-            yield f"{share.name} {before} -> {now}"
+            yield f"{share.name} {before} → {now}"
     for pair in feature.pairs:
         columns = " and ".join(pair.columns)
-        yield f"correlation of {columns} {pair.reference:.2f} -> {pair.data:.2f}"
+        yield f"correlation of {columns} {pair.reference:.2f} → {pair.data:.2f}"
 
 
 def percent(share: float | None) -> str:
