@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from html import escape
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from pages.blocks import (
     Facts,
@@ -30,6 +33,8 @@ _CSP: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
 _NUMBER: Final = re.compile(r"\[?[-+<±≥]? ?\d")
+_FORMULA: Final = re.compile(r"^[=@+-](?!\d[\d.]*(?: [\w%µ]+)?$)")
+"""The beginning of a cell that a spreadsheet would run."""
 _LONGEST_NUMBER: Final = 28
 _COLOURS: Final = 6
 
@@ -118,7 +123,20 @@ def _table(table: Table) -> str:
     )
     return (
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f"<tbody>{body}</tbody></table>{_csv(table)}</div>"
+    )
+
+
+def _csv(table: Table) -> str:
+    """A link that downloads the table, without a script; spreadsheets run no formula."""
+    text = io.StringIO()
+    csv.writer(text).writerows(
+        [_FORMULA.sub(r"'\g<0>", cell) for cell in row]
+        for row in (table.heads, *table.rows)
+    )
+    return (
+        f'<a class="csv" download="{escape(table.heads[0])}.csv" '
+        f'href="data:text/csv;charset=utf-8,{quote(text.getvalue())}">CSV</a>'
     )
 
 

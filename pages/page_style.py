@@ -59,6 +59,7 @@ p { margin: .35rem 0; }
 .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
 figure { display: flow-root; margin: 1rem 0; }
 figcaption { font-weight: 600; font-size: .9rem; }
+.csv { color: var(--soft); font-size: .8rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; }
 th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); text-align: right;
@@ -84,11 +85,14 @@ details { margin-top: .75rem; } summary { cursor: pointer; }
   thead { display: none; } tbody, tr, td { display: block; }
   tr { border-bottom: 2px solid var(--line); padding: .4rem 0; }
   table td, table td.word { display: flex; gap: 1rem; justify-content: space-between;
-    white-space: normal; text-align: right; border: 0; padding: .1rem 0; }
+    white-space: normal; overflow-wrap: anywhere; min-width: 0; text-align: right;
+    border: 0; padding: .1rem 0; }
+  table td:empty { display: none; }
   table td::before { content: attr(data-head); color: var(--soft); text-align: left;
     flex: none; max-width: 45%; }
   table td:first-child { font-weight: 600; } }
 @media print { body { max-width: none; padding: 0; font-size: 11pt; }
+  .csv { display: none; }
   .scroll { overflow: visible; } td, th { white-space: normal; }
   details::details-content { content-visibility: visible; block-size: auto; }
   figure, tr, .card, .shares, .tiles { break-inside: avoid; }

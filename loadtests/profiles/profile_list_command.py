@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the profiles."""
+    """Print the profiles and their settings."""
     members = {
         member.model_fields["kind"].default: member
         for member in get_args(get_args(AnyProfile)[0])
@@ -25,5 +25,6 @@ def run(options: argparse.Namespace) -> int:
         )
     for kind in options.profile or members:
         sentence = (members[kind].__doc__ or "").strip().partition("\n")[0]
-        sys.stdout.write(f"{kind:<10} {sentence}\n")
+        keys = ", ".join(sorted(members[kind].model_fields.keys() - {"kind"}))
+        sys.stdout.write(f"{kind:<10} {sentence}\n{'':<10} --set {keys}\n")
     return 0
