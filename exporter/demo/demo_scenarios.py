@@ -157,7 +157,7 @@ class Overload(Scene):
             )
 
         def leave() -> str:
-            return "--- the crowd has left; p99 keeps it for three minutes, the queue is empty"
+            return "--- the crowd has left; p99 keeps it for five minutes, the queue is empty"
 
         return [Act(after_seconds, come), Act(after_seconds + _CROWD_SECONDS, leave)]
 
@@ -193,7 +193,7 @@ class SlowRollout(_OwnCopy):
 
     rules = "comparisons.yaml"
     model_control = "explicit"
-    full_tracing_seconds = 150.0
+    full_tracing_seconds = 120.0
 
     def settings(self) -> dict[str, Any]:
         """Compare production's own answers of both versions."""
