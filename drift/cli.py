@@ -20,9 +20,11 @@ from drift.errors import DataError, DriftError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drift.judgement import Judgement
     from drift.reference import Profile
     from drift.tables.reading import Choices, Table
     from drift.window import Counts
+    from pages.blocks import Document
 
 EXIT_OK: Final = 0
 EXIT_DRIFT: Final = 1
@@ -198,25 +200,31 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from drift.judgement import judge  # noqa: PLC0415 - heavy, only here
-    from drift.report import text  # noqa: PLC0415
+    from pages import page_text  # noqa: PLC0415 - only here
 
-    profile, counts, hours = _sides(options)
-    found = judge(profile, counts, false_alarms=options.false_alarms, hours=hours)
+    found, told = _judged(options)
     if options.json:
         print(found.model_dump_json(indent=2))
     else:
-        sys.stdout.write(text.render(found, options.reference.name, options.data.name))
+        sys.stdout.write(page_text.render(told))
     return EXIT_DRIFT if found.outcome == "drift" else EXIT_OK
 
 
 def _report(options: argparse.Namespace) -> int:
     _check_writable(options.output)
+    from drift.report.words import headline  # noqa: PLC0415 - heavy, only here
+    from pages import page_html  # noqa: PLC0415
+
+    found, told = _judged(options)
+    _write(options.output, page_html.render(told).encode())
+    print(f"{options.output}: {headline(found)}")
+    return EXIT_DRIFT if found.outcome == "drift" else EXIT_OK
+
+
+def _judged(options: argparse.Namespace) -> tuple[Judgement, Document]:
     from drift.judgement import judge  # noqa: PLC0415 - heavy, only here
     from drift.report.drift_document import Origin, document  # noqa: PLC0415
-    from drift.report.text import headline  # noqa: PLC0415
     from drift.tables.reading import digest  # noqa: PLC0415
-    from pages import page_html  # noqa: PLC0415
 
     profile, counts, hours = _sides(options)
     found = judge(profile, counts, false_alarms=options.false_alarms, hours=hours)
@@ -227,10 +235,7 @@ def _report(options: argparse.Namespace) -> int:
         f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         _versions(),
     )
-    content = page_html.render(document(found, profile, counts, origin))
-    _write(options.output, content.encode())
-    print(f"{options.output}: {headline(found)}")
-    return EXIT_DRIFT if found.outcome == "drift" else EXIT_OK
+    return found, document(found, profile, counts, origin)
 
 
 def _sides(options: argparse.Namespace) -> tuple[Profile, Counts, dict[int, int]]:

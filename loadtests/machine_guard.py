@@ -198,7 +198,7 @@ def _detail(kind: str, watch: Watch) -> str:
     if kind == "other processes":
         mean = watch.mean("other_cpu") or 0.0
         limit = watch.limits.other_cpu_ratio
-        return f" (they took {percent(mean)} of a core on average; at most {percent(limit)})"
+        return f" (they took {percent(mean)} of a core on average; {percent(limit)} do no harm)"
     if kind == "stolen processor time":
         return f" ({percent(watch.mean('steal') or 0.0)} of a core on average)"
     if kind == "a busy sender":

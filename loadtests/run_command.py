@@ -76,7 +76,7 @@ def exit_of(scenario: Scenario, result: RunResult) -> int:
 
 
 def list_profiles(options: argparse.Namespace) -> int:
-    """Print the profiles."""
+    """Print the profiles and their settings."""
     members = {
         member.model_fields["kind"].default: member
         for member in get_args(get_args(AnyProfile)[0])
@@ -88,5 +88,6 @@ def list_profiles(options: argparse.Namespace) -> int:
         )
     for kind in options.profile or members:
         sentence = (members[kind].__doc__ or "").strip().partition("\n")[0]
-        sys.stdout.write(f"{kind:<10} {sentence}\n")
+        keys = ", ".join(sorted(members[kind].model_fields.keys() - {"kind"}))
+        sys.stdout.write(f"{kind:<10} {sentence}\n{'':<10} --set {keys}\n")
     return 0

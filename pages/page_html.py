@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from html import escape
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from pages.blocks import (
     Facts,
@@ -29,6 +32,8 @@ _CSP: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
 _NUMBER: Final = re.compile(r"\[?[-+<±≥]? ?\d")
+_FORMULA: Final = re.compile(r"^[=@+-](?!\d[\d.]*(?: [\w%µ]+)?$)")
+"""The beginning of a cell that a spreadsheet would run."""
 _LONGEST_NUMBER: Final = 28
 _COLOURS: Final = 6
 
@@ -117,7 +122,20 @@ def _table(table: Table) -> str:
     )
     return (
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f"<tbody>{body}</tbody></table>{_csv(table)}</div>"
+    )
+
+
+def _csv(table: Table) -> str:
+    """A link that downloads the table, without a script; spreadsheets run no formula."""
+    text = io.StringIO()
+    csv.writer(text).writerows(
+        [_FORMULA.sub(r"'\g<0>", cell) for cell in row]
+        for row in (table.heads, *table.rows)
+    )
+    return (
+        f'<a class="csv" download="{escape(table.heads[0])}.csv" '
+        f'href="data:text/csv;charset=utf-8,{quote(text.getvalue())}">CSV</a>'
     )
 
 
@@ -227,6 +245,7 @@ p { margin: .35rem 0; }
 .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
 figure { display: flow-root; margin: 1rem 0; }
 figcaption { font-weight: 600; font-size: .9rem; }
+.csv { color: var(--soft); font-size: .8rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; }
 th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); text-align: right;
@@ -252,11 +271,14 @@ details { margin-top: .75rem; } summary { cursor: pointer; }
   thead { display: none; } tbody, tr, td { display: block; }
   tr { border-bottom: 2px solid var(--line); padding: .4rem 0; }
   table td, table td.word { display: flex; gap: 1rem; justify-content: space-between;
-    white-space: normal; text-align: right; border: 0; padding: .1rem 0; }
+    white-space: normal; overflow-wrap: anywhere; min-width: 0; text-align: right;
+    border: 0; padding: .1rem 0; }
+  table td:empty { display: none; }
   table td::before { content: attr(data-head); color: var(--soft); text-align: left;
     flex: none; max-width: 45%; }
   table td:first-child { font-weight: 600; } }
 @media print { body { max-width: none; padding: 0; font-size: 11pt; }
+  .csv { display: none; }
   .scroll { overflow: visible; } td, th { white-space: normal; }
   details::details-content { content-visibility: visible; block-size: auto; }
   figure, tr, .card, .shares, .tiles { break-inside: avoid; }

@@ -1,1 +1,1 @@
-"""Reports of a drift comparison: `text.py` for a terminal, `drift_document.py` as a page."""
+"""The report of a drift comparison, as a page and for a terminal."""

@@ -1,4 +1,4 @@
-"""A judgement as a report for people: its page."""
+"""A judgement as a report for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drift.report import drift_plots
-from drift.report.text import (
+from drift.report.words import (
     OUTCOMES,
     headline,
     kind_of_change,
@@ -88,7 +88,7 @@ def _ranking(found: Judgement) -> Table:
         "out of range, unseen",
     )  # fmt: skip
     rows = []
-    for feature in found.features:
+    for feature in found.features[:MAX_DRAWN]:
         psi = next((d for d in feature.distances if d.kind == "psi"), None)
         shift = feature.shift_sigma
         rows.append(
@@ -119,9 +119,10 @@ def _features(found: Judgement, profile: Profile, counts: Counts) -> Iterator[Bl
             feature.name,
             _feature(feature, shown),
             tone="bad" if feature.changed else "info",
-            badge=kind_of_change(feature) if feature.changed else "",
+            badge="changed" if feature.changed else "",
             label=feature.kind,
             is_open=feature.changed or index < _OPEN,
+            in_text=feature.changed,
         )
     hidden = len(found.features) - MAX_DRAWN
     if hidden > 0:
@@ -133,7 +134,8 @@ def _feature(feature: FeatureFinding, shown: drift_plots.Bars) -> Iterator[Block
         yield Figure(drift_plots.distribution(shown))
     else:
         yield Paragraph("no values to draw", soft=True)
-    measured = " · ".join(sizes(feature)).replace("->", "→")
+    kind = [kind_of_change(feature)] if feature.changed else []
+    measured = " · ".join([*kind, *sizes(feature)])
     if measured:
         yield Paragraph(measured)
     if feature.distances:

@@ -28,8 +28,9 @@ from exporter.demo.demo_config import (
     sidecar_settings,
     trace_arguments,
 )
-from exporter.demo.demo_output import Reader, Screen, Troubles
+from exporter.demo.demo_readings import Reader, Troubles
 from exporter.demo.demo_scenarios import SCENES, Act, Scene, Stage
+from exporter.demo.demo_screen import Screen
 from exporter.demo.demo_traffic import Mirror, Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
 from exporter.network.addresses import host_port

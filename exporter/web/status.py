@@ -115,6 +115,7 @@ SHOWN: Final[frozenset[MetricSpec]] = frozenset(
         catalogue.BUSY,
         catalogue.REQUEST_LATENCY,
         catalogue.REQUEST_LATENCY_CI,
+        catalogue.REQUEST_LATENCY_EFFECTIVE,
         catalogue.REQUEST_PHASE_DURATION,
         catalogue.FIRST_RESPONSE_LATENCY,
         catalogue.FIRST_RESPONSE_LATENCY_CI,

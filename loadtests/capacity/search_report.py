@@ -251,7 +251,7 @@ def _conclusion(bench: Bench, found: Findings, capacity: Capacity | None) -> str
         if ends.low is None or ends.high is None:
             return (
                 f"not enough data: {slo} seems to hold up to {ends.estimate:.4g} "
-                "requests/s, with too few runs for an interval; give --budget more"
+                "requests/s, with too few runs for an interval"
             )
         return (
             f"meets {slo} up to {ends.estimate:.4g} requests/s, 95 % interval "

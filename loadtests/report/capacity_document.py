@@ -74,7 +74,9 @@ def _tiles(report: CapacityReport) -> dict[str, str]:
     if found is not None:
         ends = found.requests_per_second
         tiles["requests a second"] = units.number(ends.estimate)
-        tiles["95 % interval"] = f"{_end(ends.low)} to {_end(ends.high)}"
+        known = ends.low is not None or ends.high is not None
+        interval = f"{_end(ends.low)} to {_end(ends.high)}" if known else "unknown"
+        tiles["95 % interval"] = interval
     tiles["saturates"] = report.saturation.resource
     tiles["one request alone"] = units.duration(report.reference.start_p50)
     if headroom is not None:

@@ -17,7 +17,7 @@ from loadtests.dependent_intervals import (
 )
 from loadtests.result import finite
 from pages import units
-from pages.blocks import Document, Paragraph, Table, Verdict
+from pages.blocks import Document, Items, Paragraph, Table, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -299,6 +299,7 @@ def document(comparison: Comparison, before: str, after: str) -> Document:
                 ("figure", "before", "after", "change", "interval", "verdict"),
                 [(c.name, *_cells(c), c.call) for c in comparison.changes],
             ),
+            Items([f"{c.name}: {c.reason}" for c in comparison.changes if c.reason]),
             Paragraph(
                 f"Changes above {units.percent(comparison.tolerance_ratio)} matter; the chance of a "
                 f"false alarm over all figures is {units.percent(comparison.error_rate)}.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from exporter.demo.demo_traffic import RATES
+from exporter.demo.demo_traffic import RATE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DEMO = yaml.safe_load((DEPLOY / "demo.yaml").read_text("utf-8"))
@@ -43,5 +43,5 @@ def test_the_demos_goodput_objective_holds_at_the_worst_documented_load_only():
     assert limits["first_response_seconds"] < behind
     # Every arrival delays all others by the time to read its prompt.
     alone = seconds("prefill_ms") + seconds("prefill_ms_per_token") * LONGEST_PROMPT
-    gap = step / (1 - RATES["llm"] * alone)
+    gap = step / (1 - RATE * alone)
     assert 2 * gap <= limits["mean_gap_seconds"]

@@ -15,7 +15,7 @@ from drift.joint import BATCH
 from drift.joint_fitting import MIN_BATCHES
 from drift.judgement import judge
 from drift.reference import FIRST_VERSION, JOINT_VERSION, Profile
-from drift.report.text import headline, kind_of_change, sizes
+from drift.report.words import headline, kind_of_change, sizes
 
 COLUMNS = 20
 SCHEMA = Schema.from_tensors([Tensor("x", "FP32", (COLUMNS,))])

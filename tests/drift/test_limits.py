@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drift_command import told
 from drifting_data import window_of
 
 from drift import codec
@@ -15,7 +16,6 @@ from drift.features import Feature, Schema, Tensor
 from drift.fitting import ProfileBuilder, fit
 from drift.judgement import judge
 from drift.reference import KIND, NO_JOINT, VERSION, Profile
-from drift.report import text
 from drift.statistics import KolmogorovSmirnov
 
 OLD = Path(__file__).parents[1] / "data" / "drift" / "reference-0.1.0.profile"
@@ -105,8 +105,8 @@ def test_a_single_value_is_named(values, said):
     profile = fit(NUMBERS, {"x": numbers(rng, 3000)})
     window = numbers(rng, 400)
     window[:, 0] = values
-    found = judge(profile, window_of(profile, {"x": window}))
-    assert said in text.render(found, "before", "now")
+    counts = window_of(profile, {"x": window})
+    assert said in told(judge(profile, counts), profile, counts)
 
 
 def test_several_values_near_each_other_are_not_said_to_be_one():
@@ -115,8 +115,9 @@ def test_several_values_near_each_other_are_not_said_to_be_one():
     low, high = profile.grid.edges(1)[[128, 129]]
     window = numbers(rng, 400)
     window[:, 1] = rng.uniform(low + 1e-4, high - 1e-4, 400)
-    found = judge(profile, window_of(profile, {"x": window}))
-    assert f"all values lie in [{low:.6g}, {high:.6g})" in text.render(found, "a", "b")
+    counts = window_of(profile, {"x": window})
+    said = told(judge(profile, counts), profile, counts)
+    assert f"all values lie in [{low:.6g}, {high:.6g})" in said
 
 
 def test_null_bounds_are_those_that_a_distance_can_reach():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drift_command import told
 from drifting_data import SETTINGS, window_of
 
 from drift.alarms.monitor import Monitor
@@ -14,7 +15,6 @@ from drift.grid import CELLS, OTHER
 from drift.judgement import judge
 from drift.projection import project
 from drift.reference import Profile
-from drift.report import text
 from drift.window import Counts
 
 SCHEMA = Schema.from_tensors([Tensor("c", "BYTES")])
@@ -59,9 +59,10 @@ def test_where_nearly_every_value_is_new_the_share_of_new_ones_is_unknown():
     assert found.outcome != "drift"
     share = found.features[0].quality[-1]
     assert (share.name, share.reference, share.data) == ("unseen", None, None)
-    assert "0.0 %" not in text.render(found, "before", "now")
+    said = told(found, profile, counts)
+    assert "0.0 %" not in said
     assert "c:" in found.blind_spots[0]
-    assert found.blind_spots[0] in text.render(found, "before", "now")
+    assert found.blind_spots[0] in said
 
 
 @pytest.mark.parametrize("levels", [300, 3000, 12_000])

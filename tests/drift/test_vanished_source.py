@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drift_command import told
 from drifting_data import SETTINGS, window_of
 
 from drift.alarms.monitor import Monitor
@@ -11,7 +12,6 @@ from drift.features import Feature, Schema, Tensor
 from drift.fitting import ProfileBuilder
 from drift.judgement import judge
 from drift.reference import Profile
-from drift.report import text
 
 SCHEMA = Schema(
     (Tensor("x", "FP32", (1,)), Tensor("c", "INT64", (1,))),
@@ -70,7 +70,8 @@ def test_one_stretch_without_the_source_is_a_storm_and_no_drift():
 def test_a_single_look_at_months_without_the_source_says_so():
     rng = np.random.default_rng(4)
     profile = trending(rng)
-    found = judge(profile, window_of(profile, day(rng, 0.0, 9000)))
+    counts = window_of(profile, day(rng, 0.0, 9000))
+    found = judge(profile, counts)
     assert found.changed[0].channel == "range"
-    told = text.render(found, "before", "now")
-    assert "source: its distribution is unlike every stretch of the reference" in told
+    said = told(found, profile, counts)
+    assert "its distribution is unlike every stretch of the reference" in said

@@ -80,16 +80,16 @@ def scene(triton_environment, require_commands):
     return lambda name: demo("--scenario", name, "--scenario-after", "6", seconds=240)
 
 
-def test_a_healthy_demo_knows_every_p99_within_half_a_minute(
+def test_a_healthy_demo_knows_every_p99_within_a_minute(
     triton_environment,
 ) -> None:
     with demo("--drift-after", "1000") as one:
         one.until("^Ctrl-C")
         began = time.monotonic()
-        p99 = r"p99 \d\S* \[(\S+, \S+|\? \d+ of 368)\] ms"
+        p99 = r"p99 \d\S* \[(\S+, \S+|\? [^]]+)\] ms"
         known = [rf"{model} +SERVING .*{p99}" for model in MODELS]
         one.until("one request in 7 is traced", *known)
-        assert time.monotonic() - began < patience(45)
+        assert time.monotonic() - began < patience(75)
         page = one.page()
         kept = [v for key, v in page.items() if key[0] == "triton_drift_promise_kept"]
         assert kept == [1]

@@ -270,7 +270,7 @@ def form(line: str) -> str:
     line = re.sub(r"/\S*(?:models|\.log)", "PATH", line)
     line = re.sub(r"deploy/models", "PATH", line)
     line = re.sub(
-        r"p99 (?:\? \(.* traces\)|\S+ \[(?:\S+, \S+|\? \d+ of \d+)\] ms)", "p99 Q", line
+        r"p99 (?:\? \(.* traces\)|\S+ \[(?:\S+, \S+|\? [^]]+)\] ms)", "p99 Q", line
     )
     line = re.sub(r"(?:energy \? \(.*\)|digits_fp32 [\d.]+ J/.*/1000)", "ENERGY", line)
     line = re.sub(r"  accuracy [\d.]+ %|  drift none", "", line)

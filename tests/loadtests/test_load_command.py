@@ -253,6 +253,7 @@ def test_the_profiles_are_listed(capfd) -> None:
     out = capfd.readouterr().out
     for kind in ("constant", "poisson", "spike", "diurnal", "soak"):
         assert f"\n{kind} " in f"\n{out}"
+    assert "--set duration_seconds, requests_per_second\n" in out
     assert main(["load", "list", "poison"]) == 2
 
 

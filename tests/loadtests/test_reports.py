@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -255,3 +257,15 @@ def test_a_plot_leaves_gaps_and_keeps_within_its_frame() -> None:
     assert "inf" not in drawn
     empty = Plot("none", Axis("x"), Axis("y", log=True), (Series("", x[:0], x[:0]),))
     assert "<svg" in empty.render()
+
+
+def test_a_table_is_a_file_in_which_no_text_is_a_formula() -> None:
+    rows = [("=cmd|' /C calc'!A0", "-1.5"), ("-2+cmd", '+3 % "and", more')]
+    tags = whole(page_html.render(Document("t", [Table(("what", "of"), rows)])))
+    [address] = tags.addresses
+    text = unquote(address.partition(",")[2])
+    assert list(csv.reader(text.splitlines())) == [
+        ["what", "of"],
+        ["'=cmd|' /C calc'!A0", "-1.5"],
+        ["'-2+cmd", '\'+3 % "and", more'],
+    ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from drift.report.drift_document import Origin, document
 from exporter.cli import main
+from pages import page_text
 
 
 def table(rng, rows, *, shift=0.0, missing=0.0):
@@ -29,6 +31,12 @@ def save(path, columns):
         ]
         path.write_text("\n".join(lines) + "\n", "utf-8")
     return path
+
+
+def told(found, profile, counts):
+    """What the command prints of a judgement."""
+    origin = Origin("before", "now", "", "", {})
+    return page_text.render(document(found, profile, counts, origin))
 
 
 def run(*arguments):

@@ -7,7 +7,7 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar, get_args
 
-from pages.units import percent
+from pages.units import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,12 +25,12 @@ _LONGEST_TEXT: Final = 300
 
 
 class _Titles(string.Formatter):
-    """Formats `{share!p}` in percent."""
+    """Formats `{share!p}` in percent, and `{seconds!d}` as a duration."""
 
     def convert_field(self, value: object, conversion: object) -> object:
-        if conversion == "p" and isinstance(value, float):
-            return percent(value)
-        return value
+        forms: dict[str, Callable[[float], str]] = {"p": percent, "d": duration}
+        shown = forms.get(str(conversion))
+        return shown(value) if shown and isinstance(value, float) else value
 
 
 @dataclass(frozen=True, slots=True)

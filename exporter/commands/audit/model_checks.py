@@ -162,8 +162,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         holds=lambda it: (
             it.share.queue > max(it.share.compute, _WORTH_SECONDS) and not it.spec.steps
         ),
-        title="{key}: a request waits {it.share.queue:.3g} s for {it.share.compute:.3g} "
-        "s of work",
+        title="{key}: a request waits {it.share.queue!d} for {it.share.compute!d} of work",
         evidence=lambda it: [
             measure("instances", it.spec.instances or None, "", "model config"),
             measure("mean batch", it.batch, "inferences", "statistics"),

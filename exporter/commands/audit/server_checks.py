@@ -248,7 +248,7 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         id="version-remote-code-execution",
         severity="warning",
         holds=lambda it: it.older_than(2, 59, 1),
-        title="Triton {it.info.version}: who reaches its HTTP port may run code in it "
+        title="Triton {it.info.version}: anyone who reaches its HTTP port may run code in it "
         "(CVE-2025-23319, -23310, -23311)",
         evidence=_version("2.59.1 (25.07)"),
         advice="Upgrade. Until then, keep untrusted clients away from the server and "

@@ -4,8 +4,9 @@ const LISTED = 4;
 
 function attention(found) {
   const alike = new Map();
-  for (const { subject, text, section, runbook } of found.findings) {
-    const name = JSON.stringify([text, section, runbook]);
+  for (const { subject, text, section, runbook, model, version } of found.findings) {
+    const of = found.models.find((m) => m.model === model && ["", m.version].includes(version));
+    const name = JSON.stringify([text, section, runbook, of ? ` since ${moment(of.since)},` : ""]);
     alike.set(name, [...(alike.get(name) || []), subject]);
   }
   const all = [...alike].map(([name, subjects]) => [...JSON.parse(name), listed([...new Set(subjects)])]);
@@ -16,8 +17,8 @@ function attention(found) {
   place.className = all.length ? "wrong" : "";
   replace("attention", ...(all.length ? [
     make("h2", {}, all.length === 1 ? "One thing needs attention" : `${all.length} things need attention`),
-    make("ul", {}, ...all.map(([text, section, runbook, subjects]) => make("li", {},
-      make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, " runbook ",
+    make("ul", {}, ...all.map(([text, section, runbook, since, subjects]) => make("li", {},
+      make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, `${since} runbook `,
         make("a", { href: `runbooks/${runbook}` }, runbook))))),
   ] : [make("p", {}, "No known problems.")]));
 }
@@ -31,7 +32,9 @@ function headlines(found, perSecond) {
     const entry = quantilesOf(found, key(m)).entries.find((e) => named(e.quantile) === name);
     return entry ? seconds(entry.value) : UNKNOWN;
   };
-  const why = (m) => found.findings.filter((f) => f.model === m.model && ["", m.version].includes(f.version)).map((f) => f.text);
+  const why = (m) => [...found.findings.filter((f) => f.model === m.model && ["", m.version].includes(f.version))
+    .map((f) => (f.subject === f.model ? f.text : `${f.subject}: ${f.text}`)),
+    m.state === "DOWN" && saidTo(found, m)].filter(Boolean);
   const shown = found.models.slice(0, ROWS_SHOWN), more = found.models.length - shown.length;
   replace("headlines", table("Models", shown, [
     ["model", (m) => make("a", { href: `?${new URLSearchParams({ model: m.model })}` }, m.model)], ["version", (m) => m.version],
@@ -42,6 +45,9 @@ function headlines(found, perSecond) {
     ["why", (m) => why(m).join("; "), "detail"],
   ]), ...(more > 0 ? [make("p", { class: "quiet" }, `${more} more, none of them worse than these.`)] : []));
 }
+
+// What the server said to a probe that failed.
+function saidTo(found, m) { return found.probes.find((p) => key(p) === key(m) && p.detail)?.detail; }
 
 function listed(all) {
   return all.length > LISTED ? `${all.slice(0, LISTED).join(", ")} and ${all.length - LISTED} more` : all.join(", ");

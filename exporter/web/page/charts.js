@@ -54,7 +54,10 @@ class History {
 class Chart {
   // show: value => text; range: lowest and highest value => ends of the axis.
   constructor(id, show, range = (_, high) => [0, (high || 1e-6) * 1.1]) {
-    this.id = id; this.show = show; this.range = range; this.plot = null; this.drawn = "";
+    this.id = id; this.show = show; this.range = range; this.plot = null; this.drawn = ""; this.isZoomed = false;
+    // A chart beside it that comes or goes leaves it another width.
+    new ResizeObserver(([{ target: { clientWidth: width } }]) => width && this.plot?.setSize({ width, height: 220 }))
+      .observe(document.getElementById(id));
   }
 
   // bands: [upper, lower] pairs of line names, filled between.
@@ -67,11 +70,12 @@ class Chart {
       this.plot?.destroy();
       this.plot = new uPlot(this.options(place, lines, bands), history.data(lines), place);
       this.drawn = shape;
+      this.isZoomed = false;
+      // As uPlot, which then shows everything.
+      this.plot.over.addEventListener("dblclick", () => { this.isZoomed = false; });
     } else {
       this.plot.setData(history.data(lines));
     }
-    const width = place.clientWidth;
-    if (width && width !== this.plot.width) this.plot.setSize({ width, height: 220 });
   }
 
   options(place, lines, bands) {
@@ -85,11 +89,10 @@ class Chart {
       width: place.clientWidth || 400, height: 220,
       legend: { live: false },
       // An interval is an area; its two edges need no names.
-      hooks: { draw: [drawMarks], init: [(plot) => plot.root.querySelectorAll(".u-series").forEach((row, i) => {
+      hooks: { draw: [drawMarks], setSelect: [({ select }) => { this.isZoomed = select.width > 0; }], init: [(plot) => plot.root.querySelectorAll(".u-series").forEach((row, i) => {
         if (edges.has(lines[i])) row.style.display = "none";
       })] },
-      cursor: { drag: { x: false, y: false } },
-      scales: { x: { range: (_, from, to) => [Math.min(from ?? Infinity, to - LEAST_SECONDS), to] }, y: { range: (_, low, high) => this.range(low, high) } },
+      scales: { x: { auto: () => !this.isZoomed, range: (_, from, to) => [Math.min(from ?? Infinity, to - LEAST_SECONDS), to] }, y: { range: (_, low, high) => this.range(low, high) } },
       axes: [
         { stroke: text, grid: { stroke: grid, width: 1 }, space: 80, values: (_, ticks) => ticks.map(clock) },
         { stroke: text, grid: { stroke: grid, width: 1 }, size: 70, values: (_, ticks) => ticks.map((tick) => this.show(tick)) },

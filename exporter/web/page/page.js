@@ -81,8 +81,9 @@ function quantilesOf(found, model) {
 }
 
 function latency(found, time) {
-  const models = names([...(found.series.triton_request_latency_seconds || []),
-    ...(found.series.triton_probe_latency_seconds || [])].map((e) => ({ name: key(e) })), "name").sort(byWrong(found, key));
+  // Those with production's latency before those that only probes have asked.
+  const [used, probed] = ["request", "probe"].map((of) => (found.series[`triton_${of}_latency_seconds`] || []).map(key).sort());
+  const models = [...new Set([...used, ...probed])].sort(byWrong(found, key));
   const select = document.getElementById("model");
   if (JSON.stringify(models) !== select.dataset.models) {
     const chosen = select.value;
@@ -101,6 +102,12 @@ function latency(found, time) {
 function boundsOf(found, model, quantile) {
   const ci = (found.series.triton_request_latency_ci_seconds || []).filter((e) => key(e) === model && e.quantile === quantile);
   return { lower: labelled(ci, { bound: "lower" })[0]?.value, upper: labelled(ci, { bound: "upper" })[0]?.value };
+}
+
+// As minimum_count() in exporter/histograms/quantiles.py, from the median up.
+function noInterval(found, { model, version, quantile }) {
+  const worth = labelled(found.series.triton_request_latency_effective_samples || [], { model, version, quantile })[0]?.value;
+  return worth == null ? UNKNOWN : `unknown: ${Math.floor(worth)} of ${Math.ceil(Math.log(0.025) / Math.log(quantile))} independent requests`;
 }
 
 function pointsOf(found, model) {
@@ -163,7 +170,7 @@ function drawLatency(found) {
     [`latency of ${source}`, (e) => seconds(e.value), "number"],
     ["95 % interval", (e) => {
       const { lower, upper } = boundsOf(found, model, e.quantile);
-      return lower == null ? UNKNOWN : `${seconds(lower)} – ${seconds(upper)}`;
+      return lower == null ? noInterval(found, e) : `${seconds(lower)} – ${seconds(upper)}`;
     }, "number"],
   ]));
   phases(found, model);
@@ -272,16 +279,15 @@ function truth(found) {
     return make("span", {}, ...all.flatMap((p, i) => [
       ...(i ? [make("br")] : []),
       make("span", { class: p.outcome === "ok" ? fine(m) : "bad", title: p.detail || "" }, p.outcome),
-      make("span", { class: "quiet" }, ` ${seconds(p.duration_seconds)}`)]));
+      make("span", { class: "quiet" }, p.duration_seconds == null ? "" : ` ${seconds(p.duration_seconds)}`)]));
   };
   // Nothing of a model that is not well is green.
   const fine = (m) => (m.state === "SERVING" ? "good" : "");
   const answer = (m, value) => (value ? make("span", { class: fine(m) }, "yes") : word(value, "", "no"));
-  const detail = (m) => (probes.get(key(m)) || []).map((p) => p.detail).filter(Boolean)[0] || m.reason || "";
   replace("truth", table("Readiness and probes by model", found.models, [
     ["model", (m) => m.model], ["version", (m) => m.version],
     ["ready", (m) => answer(m, m.ready)], ["serving", (m) => answer(m, m.serving)],
-    ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["detail", detail, "detail"],
+    ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["detail", (m) => saidTo(found, m) || m.reason, "detail"],
   ]));
 }
 

@@ -59,14 +59,29 @@ function word(value, yes, no) {
 // What is left of an error budget: 0 % of one that was overspent, and how many times it was spent.
 function budgetLeft(value) { return value < 0 ? `0 %, spent ${quantity(1 - value)} times` : percent(value); }
 
-// columns: [title, row => cell, "number"?]. The roles stay where a phone shows each row as a block.
-function table(caption, rows, columns) {
+// wanted: columns, as [title, row => cell, "number"?]; details only where there are any. The roles stay where a phone shows each row as a block.
+function table(caption, rows, wanted) {
+  const columns = wanted.filter(([, cell, kind]) => kind !== "detail" || rows.some(cell));
   const head = columns.map(([title, , kind]) => make("th", { scope: "col", role: "columnheader", class: kind || "" }, title));
   const body = rows.map((row) => make("tr", { role: "row" }, ...columns.map(([title, cell, kind]) =>
     make("td", { role: "cell", class: kind || "", "data-head": title }, cell(row) ?? ""))));
   return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     make("table", { role: "table" }, make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...head)),
-      make("tbody", { role: "rowgroup" }, ...body)));
+      make("tbody", { role: "rowgroup" }, ...body)), ...(rows.length ? [csv(caption)] : []));
+}
+
+// Downloads the table that it is beside, with the cells as they are shown.
+function csv(caption) {
+  const link = make("a", { class: "csv", href: "#", download: `${caption}.csv`, "aria-label": `${caption} as CSV` }, "CSV");
+  // A spreadsheet would run a name that begins like a formula.
+  const cell = (e) => `"${e.innerText.replace(/"/g, '""').replace(/^[=@+-](?!\d[\d.]*$)/, "'$&")}"`;
+  link.addEventListener("click", () => {
+    const lines = [...link.parentElement.querySelectorAll("tr")].map((row) => [...row.children].map(cell).join(","));
+    link.href = `data:text/csv;charset=utf-8,${encodeURIComponent(`${lines.join("\r\n")}\r\n`)}`;
+    // By its address the keyboard finds it again when the section is redrawn.
+    setTimeout(() => { link.href = "#"; });
+  });
+  return link;
 }
 
 // A table with its caption above it.

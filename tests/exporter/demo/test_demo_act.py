@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.demo.demo_output import Reader
+from exporter.demo.demo_readings import Reader
 from exporter.demo.demo_scenarios import HEALTHY_WITHIN_SECONDS, Act
 
 OF_IT = 'model="digits_fp32",version="1",dataset="held_out"'

@@ -1,4 +1,4 @@
-"""The demo's output: short lines, and a reason for what is not known."""
+"""The demo's output: short lines, a table, and a reason for what is not known."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import re
 
 import pytest
 
-from exporter.demo.demo_output import WIDTH, Reader, Screen
+from exporter.demo.demo_readings import Reader
+from exporter.demo.demo_screen import WIDTH, Screen
 
+ENERGY = 'model="digits_fp32",version="1",basis="full"'
+PRICED = f"""\
+triton_inference_energy_joules{{{ENERGY},boundary="host",source="model"}} 1.254
+triton_model_inferences_per_second_per_watt{{{ENERGY},boundary="host",source="model"}} 0.797
+triton_model_cost_per_thousand_inferences{{{ENERGY},currency="EUR"}} 0.00153
+"""
 OF_IT = 'model="diabetes",version="1"'
 SERVES = f"""\
 triton_up 1
@@ -30,6 +37,11 @@ DRIFTED = 'triton_model_drift_alarm{model="diabetes",side="inputs"} 1\n' + "".jo
     f'triton_feature_drift_alarm{{model="diabetes",side="inputs",feature="{name}"}} 1\n'
     for name in ("age", "bmi", "bp", "tc", "ldl", "hdl", "tch", "ltg", "glu", "sex")
 )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def status(state="SERVING", findings=()):
@@ -64,11 +76,71 @@ def test_a_steady_rate_is_steady_however_the_pages_fall_between_the_reads():
     assert rates == ["?"] * 3 + ["100"] * 27
 
 
+def test_energy_efficiency_and_cost_are_shown_with_where_they_come_from():
+    shown = "0.797 QPS/W (host, model) 0.00153 EUR/1000"
+    assert read(PRICED).energy == f"digits_fp32 1.25 J/inference ± ? {shown}"
+    error = (
+        'triton_model_energy_share_error_ratio{model="digits_fp32",version="1",'
+        'boundary="host",source="model"} 0.124\n'
+    )
+    known = read(PRICED + error).energy
+    assert known == f"digits_fp32 1.25 J/inference ± 12 % {shown}"
+
+
+def test_without_a_source_energy_is_unknown():
+    assert read("").energy == "energy ? (no power was attributed yet)"
+
+
+def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace():
+    first, gap = (
+        "".join(
+            f'triton_request_{what}_seconds{{{OF_IT},quantile="{quantile}"}} {value}\n'
+            for quantile, value in (("0.5", half), ("0.99", 10 * half))
+        )
+        for what, half in (
+            ("first_response_latency", 0.0098),
+            ("response_gap_latency", 0.00437),
+        )
+    )
+    assert read(SERVES).streamed == ()
+    (line,) = read(SERVES + first).streamed
+    assert (
+        line
+        == "diabetes streams: first response p50 9.8 ms, gaps p50 ? ms, ? tokens/s, ? J per 1,000"
+    )
+    (line,) = read(SERVES + first + gap).streamed
+    assert (
+        line
+        == "diabetes streams: first response p50 9.8 ms, gaps p50 4.37 ms, ? tokens/s, ? J per 1,000"
+    )
+    tokens = 'triton_tokens_total{%s,direction="%s",source="backend"} %d\n'
+    pages = [
+        SERVES
+        + first
+        + gap
+        + tokens % (OF_IT, "output", 100 + 250 * place)
+        + tokens % (OF_IT, "input", 99 * place)
+        + f'triton_token_energy_joules{{{OF_IT},basis="full"}} 0.0125\n'
+        + f'triton_token_energy_joules{{{OF_IT},basis="active"}} 0.001\n'
+        for place in range(2)
+    ]
+    (line,) = read(*pages).streamed
+    assert line.endswith("gaps p50 4.37 ms, 250 tokens/s, 12.5 J per 1,000")
+    out = io.StringIO()
+    Screen(out).show(read(SERVES + first), 0.0)
+    assert "diabetes streams" in out.getvalue()
+    table = Terminal()
+    Screen(table).show(read(SERVES + first), 0.0)
+    assert "diabetes streams" in table.getvalue()
+
+
 def test_a_quantile_is_shown_with_its_interval_or_with_what_it_needs():
     assert read(SERVES).models[0].tail == "? (120 of 368 traces)"
     assert read(SERVES + LATENCY).models[0].tail == "2.79 [2.43, 56.6]"
     dependent = LATENCY.splitlines()[0] + "\n" + EFFECTIVE
     assert read(SERVES + dependent).models[0].tail == "2.79 [? 210 of 368]"
+    of_few_slots = dependent.replace("209.7", "0")
+    assert read(SERVES + of_few_slots).models[0].tail == "2.79 [? too soon]"
     untraced = "\n".join(line for line in SERVES.splitlines() if "trace" not in line)
     untraced = untraced.replace("triton_request_duration_seconds_count", "other")
     assert read(untraced).models[0].tail == "? (nothing is traced)"
@@ -95,6 +167,9 @@ def test_the_state_and_what_is_wrong_are_those_of_the_status_page():
         "data: burns",
     ]
     assert read(SERVES).troubles == {}
+    more = [("diabetes", "its data drifted: age, sex", "TritonDriftAlarm"), wrong[1]]
+    named_more = read(SERVES, said=status("DRIFTED", more)).troubles
+    assert named_more.keys() == reading.troubles.keys()
 
 
 @pytest.mark.parametrize(
@@ -108,11 +183,11 @@ def test_what_is_expected_or_too_soon_to_say_is_no_trouble(finding):
     assert read(SERVES, said=status(findings=[finding])).troubles == {}
 
 
-def test_lines_are_short_and_models_are_shown_every_ten_seconds():
+def test_in_a_pipe_lines_are_short_and_models_are_shown_every_ten_seconds():
     out = io.StringIO()
     screen = Screen(out)
     for second in range(12):
-        page = SERVES + (LATENCY if second else "")
+        page = SERVES + (LATENCY if second else "") + PRICED
         screen.show(read(page), float(second))
     drifted = read(SERVES + LATENCY + DRIFTED, said=status("DRIFTED"))
     screen.show(drifted, 12.0)
@@ -122,6 +197,26 @@ def test_lines_are_short_and_models_are_shown_every_ten_seconds():
     assert sum(" SERVING " in line for line in lines) == 2
     assert [line for line in lines if " DRIFTED " in line] == lines[-3:-2]
     assert all(re.match(r"\d\d:\d\d:\d\d  ", line) for line in lines)
+    assert "\x1b" not in out.getvalue()
+
+
+def test_on_a_terminal_the_table_is_drawn_again_in_its_place():
+    out = Terminal()
+    screen = Screen(out)
+    reading = read(SERVES + LATENCY + PRICED)
+    screen.show(reading, 0.0)
+    first = out.getvalue()
+    assert "\x1b" not in first
+    assert re.search(r"^MODEL +STATE +REQ/S", first, re.MULTILINE)
+    assert re.search(r"^diabetes +SERVING .* 2.79 \[2.43, 56.6\]", first, re.MULTILINE)
+    screen.event("! something")
+    screen.show(reading, 1.0)
+    again = out.getvalue().removeprefix(first)
+    assert again.startswith(f"\x1b[{first.count(chr(10))}F\x1b[J")
+    assert "! something" in again
+    assert max(len(line) for line in again.splitlines()) <= WIDTH + len(
+        "\x1b[10F\x1b[J"
+    )
 
 
 def test_rates_are_of_the_last_seconds_so_that_a_counter_read_seldom_shows_no_zero():

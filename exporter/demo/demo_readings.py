@@ -1,11 +1,10 @@
-"""The demo's output: the sidecar's pages as figures and troubles, in short lines."""
+"""Turns the sidecar's pages into figures and troubles for each model."""
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 from exporter.histograms.quantiles import minimum_count
 from exporter.output.exposition import parse_text
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
+_PRICED: Final = "digits_fp32"
 _PRECISION: Final = "precision"
-WIDTH: Final = 100
-"""Maximum length of a line in characters."""
-_EVERY_SECONDS: Final = 10.0
+_FULL: Final = {"basis": "full"}
 _RATES_SECONDS: Final = 5.0
 """Rates are over at least this time, once it has passed."""
 
@@ -31,6 +29,7 @@ class ModelReading:
     name: str
     state: str
     rate: str
+    median: str
     tail: str
     accuracy: str
     drift: str
@@ -41,6 +40,9 @@ class Reading:
     """One page."""
 
     summary: str
+    energy: str
+    streamed: tuple[str, ...]
+    """A line for each model whose streamed answers were traced."""
     models: tuple[ModelReading, ...]
     troubles: Troubles
     golden_correct: bool
@@ -51,15 +53,20 @@ class Reader:
     """Turns pages into readings; rates come from the reads of the last five seconds."""
 
     def __init__(self) -> None:
-        self._rates = _Rates()
+        self._requests = _Rates()
+        self._tokens = _Rates()
 
     def read(self, page: bytes, status: Mapping[str, Any]) -> Reading:
         """Read /metrics and /api/v1/status of the same moment."""
         series: Series = defaultdict(list)
         for name, labels, value in parse_text(page):
             series[name].append((labels, value))
-        counted, read_at = series["triton_requests_total"], _read_at(series)
-        rates = self._rates.since_earlier(counted, read_at)
+        read_at = _read_at(series)
+        rates = self._requests.since_earlier(series["triton_requests_total"], read_at)
+        made = [
+            s for s in series["triton_tokens_total"] if s[0]["direction"] == "output"
+        ]
+        tokens = self._tokens.since_earlier(made, read_at)
         keys = sorted(
             (labels["model"], labels["version"])
             for labels, _ in series["triton_model_serving"]
@@ -71,7 +78,8 @@ class Reader:
                 model if versions.count(model) == 1 else f"{model}:{version}",
                 states.get((model, version), "UNKNOWN"),
                 "?" if rates is None else f"{rates.get((model, version), 0):.0f}",
-                _tail(series, model, version),
+                _quantile(series, model, version, 0.5),
+                _quantile(series, model, version, 0.99),
                 _accuracy(series, model, version),
                 _drift(series, model),
             )
@@ -80,6 +88,8 @@ class Reader:
         total = "?" if rates is None else f"{sum(rates.values()):.0f}"
         return Reading(
             _summary(series, total),
+            _energy(series),
+            tuple(_streamed(series, tokens or {})),
             models,
             dict(_troubles(status)),
             _correct(series),
@@ -134,12 +144,37 @@ def _summary(series: Series, rate: str) -> str:
     )
 
 
-def _tail(series: Series, model: str, version: str) -> str:
-    """p99 in milliseconds with its 95 % interval, or how many traces are still needed.
+def _energy(series: Series) -> str:
+    """Return energy of an inference and cost of 1,000, idle share included, by source."""
+    joules = _priced(series, "triton_inference_energy_joules")
+    efficiency = _priced(series, "triton_model_inferences_per_second_per_watt")
+    costs = _priced(series, "triton_model_cost_per_thousand_inferences")
+    shown = []
+    for (labels, value), (_, rate) in zip(joules, efficiency, strict=False):
+        origin = f"{labels['boundary']}, {labels['source']}"
+        place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
+        error = _one(series, "triton_model_energy_share_error_ratio", place)
+        known = "?" if error is None else f"{100 * error:.0f} %"
+        shown.append(f"{value:.3g} J/inference ± {known} {rate:.3g} QPS/W ({origin})")
+    shown += [f"{value:.3g} {labels['currency']}/1000" for labels, value in costs]
+    if not shown:
+        return "energy ? (no power was attributed yet)"
+    return f"{_PRICED} {' '.join(shown)}"
+
+
+def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:
+    wanted = {"model": _PRICED, "basis": "full"}.items()
+    return [
+        (labels, value) for labels, value in series[name] if wanted <= labels.items()
+    ]
+
+
+def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
+    """Milliseconds with the 95 % interval, or how many traces are still needed.
 
     The interval needs as many independent requests; those traced may be worth fewer.
     """
-    wanted = {"model": model, "version": version, "quantile": "0.99"}
+    wanted = {"model": model, "version": version, "quantile": f"{quantile:g}"}
     value = _one(series, "triton_request_latency_seconds", wanted)
     bounds = [
         _one(series, "triton_request_latency_ci_seconds", {**wanted, "bound": bound})
@@ -149,15 +184,31 @@ def _tail(series: Series, model: str, version: str) -> str:
     if len(known) == 3:  # noqa: PLR2004 - the value and both bounds
         shown, low, high = (f"{number:.3g}" for number in known)
         return f"{shown} [{low}, {high}]"
-    needed = minimum_count(0.99)
+    needed = minimum_count(quantile)
     if value is not None:
         worth = _one(series, "triton_request_latency_effective_samples", wanted)
-        return f"{1e3 * value:.3g} [? {worth or 0:.0f} of {needed}]"
+        why = f"{worth:.0f} of {needed}" if worth else "too soon"
+        return f"{1e3 * value:.3g} [? {why}]"
     key = {"model": model, "version": version}
     traced = _one(series, "triton_request_duration_seconds_count", key)
     if traced is None and not series["tritonwatch_trace_records_total"]:
         return "? (nothing is traced)"
     return f"? ({traced or 0:.0f} of {needed} traces)"
+
+
+def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterator[str]:
+    for labels, seconds in series["triton_request_first_response_latency_seconds"]:
+        if labels["quantile"] == "0.5":
+            gap = _one(series, "triton_request_response_gap_latency_seconds", labels)
+            pace = "?" if gap is None else f"{1e3 * gap:.3g}"
+            model = {"model": labels["model"], "version": labels["version"]}
+            joules = _one(series, "triton_token_energy_joules", model | _FULL)
+            rate = tokens.get((labels["model"], labels["version"]))
+            yield (
+                f"{labels['model']} streams: first response p50 {1e3 * seconds:.3g} ms,"
+                f" gaps p50 {pace} ms, {'?' if rate is None else f'{rate:.0f}'} tokens/s,"
+                f" {'?' if joules is None else f'{1e3 * joules:.3g}'} J per 1,000"
+            )
 
 
 def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:
@@ -188,56 +239,17 @@ def _drifted(series: Series, model: str) -> list[str]:
 
 
 def _troubles(status: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield each current problem: subject and text, and both as a sentence."""
+    """Yield each current problem: subject and runbook, and what it is as a sentence."""
     for finding in status["findings"]:
         subject, text = finding["subject"], finding["text"]
         # int8 is known to be slower on this backend; and a month's error budget that is
         # spent after some seconds says little.
         is_budget = finding["runbook"] == "TritonSLOBurnTicket"
         if subject != _PRECISION and not is_budget:
-            yield (subject, text), f"{subject}: {text}"
+            yield (subject, finding["runbook"]), f"{subject}: {text}"
 
 
 def _correct(series: Series) -> bool:
     usable = any(value == 1 for _, value in series["triton_golden_usable"])
     failing = any(value == 1 for _, value in series["triton_golden_failing"])
     return usable and not failing and bool(series["triton_golden_score_ratio"])
-
-
-class Screen:
-    """Prints readings and events on `out`, in lines of at most `WIDTH` characters."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._states: dict[str, str] = {}
-        self._shown_at = float("-inf")
-
-    def event(self, text: str) -> None:
-        """Print an event, one line for each line of its text."""
-        for line in text.splitlines():
-            self._print(line)
-
-    def show(self, reading: Reading, now: float) -> None:
-        """Show a reading every ten seconds, and models whose state changed at once."""
-        due = now - self._shown_at >= _EVERY_SECONDS
-        if due:
-            self._shown_at = now
-            self._print(reading.summary)
-        for model in reading.models:
-            if due or self._states.get(model.name, model.state) != model.state:
-                self._print(_line(model))
-            self._states[model.name] = model.state
-
-    def _print(self, line: str) -> None:
-        text = f"{time.strftime('%H:%M:%S')}  {line}"
-        print(text[:WIDTH], file=self._out, flush=True)
-
-
-def _line(model: ModelReading) -> str:
-    parts = [
-        f"{model.name:<14} {model.state:<8} {model.rate:>3}/s",
-        f"p99 {model.tail}" + ("" if model.tail.startswith("?") else " ms"),
-        f"accuracy {model.accuracy}" if model.accuracy else "",
-        f"drift {model.drift}" if model.drift else "",
-    ]
-    return "  ".join(part for part in parts if part)
