@@ -16,7 +16,7 @@ from exporter.access.readiness import ReadinessAsker
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.triton.protocol_types import IndexEntry, ModelSpec, ServerInfo
@@ -101,11 +101,7 @@ class ServerCollector:
                 Sample(catalogue.MODEL_LOADS, n, k)
                 for k, n in self._loads.counts.items()
             ),
-            *(
-                Sample(catalogue.READINESS_TIMEOUTS, number, key)
-                for key, number in readiness.timeouts.items()
-                if number
-            ),
+            *_timeouts(readiness.timeouts),
         )
         if readiness.error is not None:
             raise errors.PartialResultError(samples, readiness.error)
@@ -229,6 +225,12 @@ def _server_samples(
         if entry.state:
             is_ready = entry.ready and entry.key not in found.denying
             yield Sample(catalogue.MODEL_READY, is_ready, entry.key)
+
+
+def _timeouts(counts: Mapping[ModelKey, int]) -> Iterator[Sample]:
+    for key, number in counts.items():
+        if number:
+            yield Sample(catalogue.READINESS_TIMEOUTS, number, key)
 
 
 Evidence = Literal["ready", "statistics", "signature"]
