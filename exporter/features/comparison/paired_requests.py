@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import errors
 from exporter.features.comparison.answer_pairs import Answered
+from exporter.own_requests.answer_checks import reply_fault
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.reach import own_inference
 
@@ -113,6 +114,9 @@ def infer(
             f"{spec.name} {spec.version}: the answer took "
             f"{reply.duration_seconds:.3f} s; allowed are {timeout_seconds:g} s",
         )
+    fault = reply_fault(spec, reply, frozenset())
+    if fault:
+        return Answered(None, f"{spec.name} {spec.version}: {fault}")
     return Answered(reply)
 
 

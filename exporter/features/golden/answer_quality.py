@@ -96,9 +96,11 @@ def cosines(found: Array, wanted: Array) -> Floats:
     left = found.reshape(rows, -1).astype(np.float64)
     right = wanted.reshape(rows, -1).astype(np.float64)
     size = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    # Nothing points nowhere: as unlike the expected as can be.
+    # Nothing points nowhere: as unlike the expected as can be, unless it is expected.
+    same = (left == right).all(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(size > 0, (left * right).sum(axis=1) / size, 0.0))
+        found = (left * right).sum(axis=1) / size
+    return np.asarray(np.where(size > 0, found, same.astype(np.float64)))
 
 
 def text(value: object) -> str:

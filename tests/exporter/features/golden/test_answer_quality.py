@@ -175,3 +175,11 @@ def test_texts_are_compared_byte_by_byte() -> None:
     assert answer_quality.agree(texts, texts.astype("S"), 0, 0).all()
     others = np.array([[b"\xfe"], [b"a"], [b"c\x00\x01"]], object)
     assert not answer_quality.agree(texts, others, 0, 0).any()
+
+
+def test_the_cosine_to_nothing_is_one_of_nothing_alone() -> None:
+    wanted = np.array([[0, 0], [0, 0], [3, 4]], np.float32)
+    found = np.array([[0, 0], [1, 0], [0, 0]], np.float32)
+    assert answer_quality.cosines(found, wanted).tolist() == [1, 0, 0]
+    empty = np.zeros((2, 0, 3), np.float32)
+    assert answer_quality.cosines(empty, empty).tolist() == [1, 1]
