@@ -45,7 +45,9 @@ class GoldenData(Settings):
     label: str | None = Field(default=None)
     """Column with the correct labels."""
     classes: tuple[Scalar, ...] = Field(default=(), max_length=10_000)
-    """Labels in the order of the output's columns. Default: the numbers from 0."""
+    """Labels in the order of the output's columns. Default: the numbers from 0. An output
+    of one value may name the class instead: text, an integer, or a whole number if there
+    are more than two classes."""
     output: str = Field(default="")
     """The output that the label belongs to. Optional if there is only one."""
     expected: dict[str, str] = Field(default={}, max_length=100)

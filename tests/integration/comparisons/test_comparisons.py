@@ -91,7 +91,8 @@ def test_an_answer_without_its_output_is_a_failure_and_agrees_with_none(server):
     x = Input({"x": np.ones(1, np.float32)})
     try:
         counts, mute = (
-            grpc.model_spec(name, "1", timeout_seconds=10) for name in ("counts", "mute")
+            grpc.model_spec(name, "1", timeout_seconds=10)
+            for name in ("counts", "mute")
         )
         access = access_to(grpc)
         assert infer(access, 10, Side(counts), x).reply is not None
