@@ -149,6 +149,17 @@ class GoldenSettings(ProbeSettings):
     seed: int = Field(default=0, ge=0)
     """Seed of the order of samples."""
 
+    @model_validator(mode="after")
+    def _affords_embeddings(self) -> GoldenSettings:
+        each, rate = self.requests_per_attempt, self.idle_requests_per_second
+        if self.data.embeddings and 60 * rate < each:
+            raise ValueError(
+                f"found idle_requests_per_second {rate:g}; want at least {each / 60:.2g}: "
+                f"with its embeddings, an answer takes up to {each} requests, and the "
+                "budget is for a minute"
+            )
+        return self
+
     @property
     def requests_per_attempt(self) -> int:
         """The golden request, and those that embed its answer and the expected text."""
