@@ -120,7 +120,9 @@ class Recorder:
         self._outcome[index] = outcome
         self.finished.append(index)
         if message is not None:
-            self._note(message[:_MESSAGE_CHARACTERS])
+            shown = message[:_MESSAGE_CHARACTERS]
+            # A server's JSON can hold half a character.
+            self._note(shown.encode("utf-8", "replace").decode())
         follow = self.ended if answered else self.lost
         if follow is not None:
             follow(index)

@@ -22,6 +22,7 @@ from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.cli import main
+from exporter.features.golden.golden_settings import GoldenSettings
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
@@ -326,7 +327,7 @@ def test_embeddings_count_for_the_budget(access, tmp_path, model, attempts) -> N
     verdicts = [probing.attempt() for _ in range(5)]
     assert [v.outcome for v in verdicts if v] == ["bad_output"] * attempts
     assert verdicts[attempts:] == [None] * (5 - attempts)
-    assert probing.probe._settings.requests_per_attempt == 3
+    assert GoldenSettings.model_validate({"data": data}).requests_per_attempt == 3
 
 
 def test_a_batch_of_answers_is_no_larger_than_what_is_embedded_at_once(

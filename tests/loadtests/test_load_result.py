@@ -241,3 +241,11 @@ def test_each_request_is_written_down_as_it_went(monkeypatch) -> None:
     assert (one.between.count, one.between.min) == (3, 0.0)
     assert one.errors == {"a" * 200: 4, "b" * 200: 2, "other errors": 7}
     assert one.unanswered.count == 1
+
+
+def test_a_message_of_a_server_can_be_written_whatever_it_holds() -> None:
+    one = Recorder.growing(100.0)
+    for index, message in enumerate(("no \ud83d", "no \udcc3")):
+        one.begin(index)
+        one.finish(index, Outcome.ERROR, 101.0, message)
+    assert one.errors == {"no ?": 2}

@@ -116,7 +116,7 @@ class Pairs:
                 between = apart(
                     ours.outputs, theirs.outputs, self._rule, self._tolerance
                 )
-                if label is not None:
+                if label is not None and not (_is_text(ours) or _is_text(theirs)):
                     rights = (
                         predicted(ours.outputs) == label,
                         predicted(theirs.outputs) == label,
@@ -350,6 +350,11 @@ def predicted(outputs: Sequence[OutputTensor]) -> int | None:
     if outputs[0].datatype in FLOATS and not np.isfinite(flat.astype(float)).all():
         return None
     return int(flat.argmax())
+
+
+def _is_text(reply: InferReply) -> bool:
+    """Return whether the output that `predicted` reads has no numbers."""
+    return bool(reply.outputs) and reply.outputs[0].datatype == "BYTES"
 
 
 def _distance(a: Array, b: Array) -> float:

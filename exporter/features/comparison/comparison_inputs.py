@@ -22,6 +22,7 @@ from exporter.errors import GoldenDataError
 from exporter.features.comparison.answer_pairs import Answered
 from exporter.features.golden import golden_data
 from exporter.features.golden.golden_settings import GoldenData
+from exporter.own_requests.answer_checks import reply_fault
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import make_payload
 from exporter.own_requests.reach import own_inference
@@ -276,6 +277,9 @@ def infer(
             f"{spec.name} {spec.version}: the answer took "
             f"{reply.duration_seconds:.3f} s; allowed are {timeout_seconds:g} s",
         )
+    fault = reply_fault(spec, reply, frozenset())
+    if fault:
+        return Answered(None, f"{spec.name} {spec.version}: {fault}")
     return Answered(reply)
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from exporter.numerics.normal import Bools, Floats, Ints
     from exporter.triton.protocol_types import Array
 
 _SHOWN: Final = 4
 _BINARY: Final = 2
+_LARGEST_CLASS: Final = 2.0**31
 
 
 def agree(found: Array, wanted: Array, relative: float, absolute: float) -> Bools:
@@ -45,6 +46,37 @@ def agree(found: Array, wanted: Array, relative: float, absolute: float) -> Bool
 def content(value: object) -> bytes:
     """A label or a BYTES element as bytes."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+
+def named_classes(output: Array, names: Mapping[str, int]) -> Ints | None:
+    """Number of the class that each row names, -1 for none; None if it has scores.
+
+    Text is the name of a class, of `names`, or else none. A number alone is one if it is
+    an integer, or if there are more than two classes, of which it cannot be the score.
+    """
+    rows = len(output)
+    nothing = np.full(rows, -1)
+    if output.dtype.kind == "O":
+        values = output.ravel().tolist()
+        known = np.array([names.get(text(value), -1) for value in values], np.int64)
+        return known if output.size == rows else nothing
+    if not output.size:
+        return nothing
+    is_score = output.dtype.kind == "f" and max(names.values()) < _BINARY
+    if output.size != rows or is_score:
+        return None
+    numbers = output.ravel().astype(np.float64)
+    whole = (numbers == np.rint(numbers)) & (np.abs(numbers) < _LARGEST_CLASS)
+    found = np.where(whole, numbers, -1).astype(np.int64).tolist()
+    return np.array([names.get(str(number), number) for number in found], np.int64)
+
+
+def ranks(scores: Floats, truth: Ints) -> Ints:
+    """(rows,) classes that score at least as high as the true one; ties count against it."""
+    known = truth < scores.shape[1]
+    own = scores[np.arange(len(truth)), np.where(known, truth, 0)]
+    higher = (scores >= own[:, None]).sum(axis=1) - 1
+    return np.asarray(np.where(known, higher, scores.shape[1]))
 
 
 def auc(truth: Ints, scores: Floats) -> float | None:
@@ -96,9 +128,11 @@ def cosines(found: Array, wanted: Array) -> Floats:
     left = found.reshape(rows, -1).astype(np.float64)
     right = wanted.reshape(rows, -1).astype(np.float64)
     size = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    # Nothing points nowhere: as unlike the expected as can be.
+    # Nothing points nowhere: as unlike the expected as can be, unless it is expected.
+    same = (left == right).all(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(size > 0, (left * right).sum(axis=1) / size, 0.0))
+        found = (left * right).sum(axis=1) / size
+    return np.asarray(np.where(size > 0, found, same.astype(np.float64)))
 
 
 def text(value: object) -> str:

@@ -73,6 +73,8 @@ class Scoring:
         self._cosine, self._confidence, self._entropy = np.full((3, rows), np.nan)
         self._norm, self._error = np.full((2, rows), np.nan)
         self._scores: Floats | None = None
+        self._names: dict[str, int] = {}
+        """Number of each class, by its name."""
         self._checks = self._checks_of_outputs(embed)
         self._tensors = {name: np.zeros(rows, np.bool_) for name in self._checks}
 
@@ -129,8 +131,12 @@ class Scoring:
     def _labels(self) -> NDArray[Any] | None:
         golden, classes = self.prepared.golden, self.settings.classes
         labels = golden.labels
-        if labels is None or self.task == "regression":
-            return None if labels is None else labels.reshape(golden.rows, -1)
+        if labels is None:
+            return None
+        if self.task == "regression":
+            if {t.name: t.datatype for t in self.spec.outputs}[self.output] == "BYTES":
+                raise golden.problem("is text; want numbers", name=self.output)
+            return labels.reshape(golden.rows, -1)
         if not classes:
             if labels.dtype.kind not in "biu":
                 raise golden.problem(
@@ -140,10 +146,11 @@ class Scoring:
                     row=0,
                 )
             numbers = labels.astype(np.int64)
+            self._names = {str(number): number for number in numbers.tolist()}
         else:
-            known = {str(name): place for place, name in enumerate(classes)}
+            self._names = {str(name): place for place, name in enumerate(classes)}
             numbers = np.array(
-                [known.get(answer_quality.text(label), -1) for label in labels]
+                [self._names.get(answer_quality.text(label), -1) for label in labels]
             )
         if (numbers < 0).any():
             row = int(np.argmax(numbers < 0))
@@ -223,16 +230,14 @@ class Scoring:
         output = outputs.get(self.output)
         if output is None:
             return None
-        if not output.size:
-            return self._without_values(places)
         is_classes = True if self.task == "classification" else None
+        if is_classes and self._truth is not None:
+            named = answer_quality.named_classes(output, self._names)
+            if named is not None:
+                return self._named(places, named, self._truth[places])
         shape = shape_of(output, classes=is_classes)
         self._norm[places] = shape.norm
-        if (
-            shape.confidence is not None
-            and shape.entropy is not None
-            and shape.predicted is not None
-        ):
+        if shape.predicted is not None:
             self._confidence[places] = shape.confidence
             self._entropy[places] = shape.entropy
             self._predicted[places] = shape.predicted
@@ -242,29 +247,24 @@ class Scoring:
             found = output.reshape(len(places), -1).astype(np.float64)
             width = min(found.shape[1], self._truth.shape[1])
             misses = np.abs(found[:, :width] - self._truth[places, :width])
-            self._error[places] = misses.mean(axis=1)
+            self._error[places] = misses.mean(axis=1) if width else np.nan
             return None
         return self._classes(places, shape, self._truth[places])
 
-    def _without_values(self, places: Ints) -> Bools | None:
-        """Record answers of size 0, which an open dimension allows."""
-        self._right[places] = False
-        self._rank[places] = self.answered.size
-        self._predicted[places] = -1
-        kept = (self._confidence, self._entropy, self._norm, self._error)
-        for values in kept if self._scores is None else (*kept, self._scores):
+    def _named(self, places: Ints, predicted: Ints, truth: Ints) -> Bools:
+        """Record answers that name a class and have no scores."""
+        right: Bools = np.equal(predicted, truth)
+        self._right[places], self._predicted[places] = right, predicted
+        self._rank[places] = np.where(right, 0, self.answered.size)
+        for values in (self._confidence, self._entropy, self._norm):
             values[places] = np.nan
-        return self._right[places] if self.task == "classification" else None
+        return right
 
     def _classes(self, places: Ints, shape: Shape, truth: Ints) -> Bools:
         if shape.scores is None:
             raise AssertionError("class outputs always have scores")
         scores = np.where(np.isnan(shape.scores), -np.inf, shape.scores)
-        known = truth < scores.shape[1]
-        own = scores[np.arange(len(truth)), np.where(known, truth, 0)]
-        # Ties count against the model.
-        ranks = (scores >= own[:, None]).sum(axis=1) - 1
-        self._rank[places] = np.where(known, ranks, scores.shape[1])
+        self._rank[places] = answer_quality.ranks(scores, truth)
         right = np.asarray(shape.predicted == truth)
         self._right[places] = right
         if scores.size // len(truth) * self.answered.size <= _MOST_KEPT:

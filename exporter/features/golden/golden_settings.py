@@ -45,7 +45,9 @@ class GoldenData(Settings):
     label: str | None = Field(default=None)
     """Column with the correct labels."""
     classes: tuple[Scalar, ...] = Field(default=(), max_length=10_000)
-    """Labels in the order of the output's columns. Default: the numbers from 0."""
+    """Labels in the order of the output's columns. Default: the numbers from 0. An output
+    of one value may name the class instead: text, an integer, or a whole number if there
+    are more than two classes."""
     output: str = Field(default="")
     """The output that the label belongs to. Optional if there is only one."""
     expected: dict[str, str] = Field(default={}, max_length=100)
@@ -146,6 +148,17 @@ class GoldenSettings(ProbeSettings):
     """
     seed: int = Field(default=0, ge=0)
     """Seed of the order of samples."""
+
+    @model_validator(mode="after")
+    def _affords_embeddings(self) -> GoldenSettings:
+        each, rate = self.requests_per_attempt, self.idle_requests_per_second
+        if self.data.embeddings and 60 * rate < each:
+            raise ValueError(
+                f"found idle_requests_per_second {rate:g}; want at least {each / 60:.2g}: "
+                f"with its embeddings, an answer takes up to {each} requests, and the "
+                "budget is for a minute"
+            )
+        return self
 
     @property
     def requests_per_attempt(self) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from compared_versions import DEMO, HELD_OUT
+from small_models import COUNTS, config, write_model
 from streaming_models import STREAM
 
 from exporter.triton.embedded import EmbeddedTriton
@@ -15,6 +16,16 @@ from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+MUTE = """
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb.InferenceResponse([]) for _ in requests]
+"""
+"""Answers without its output, which Triton counts as a success."""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +45,8 @@ def repository(tmp_path_factory):
         write_faulty_model(folder, name, source=DEMO / "digits_int8")
     shutil.copytree(DEMO / "diabetes", folder / "diabetes")
     shutil.copytree(STREAM, folder / "stream")
+    write_model(folder, "counts", config(), COUNTS)
+    write_model(folder, "mute", config(), MUTE)
     return folder
 
 

@@ -6,10 +6,15 @@ import json
 import re
 import urllib.request
 
+import numpy as np
 import pytest
+from accesses import access_to
 from compared_versions import EFFECT, PAIRS, comparison, decided, verdict
+from exporter.features.comparison.paired_requests import Side, infer
 
+from exporter.features.comparison.comparison_inputs import Input
 from exporter.triton.faulty_model import Fault, set_fault
+from exporter.triton.grpc import GrpcClient
 
 
 def test_two_equal_versions_are_found_equivalent_and_never_different(compare):
@@ -78,6 +83,24 @@ def test_a_bad_challenger_costs_pairs_and_nothing_else(compare, repository):
         assert failed > 0
         assert page.sum(PAIRS, comparison=model, outcome="champion_failed") == 0
     assert page.value("tritonwatch_collector_success", collector="statistics") == 1
+
+
+def test_an_answer_without_its_output_is_a_failure_and_agrees_with_none(server):
+    """Triton counts it as a success. Of no output there is nothing to compare."""
+    grpc = GrpcClient(server.grpc)
+    x = Input({"x": np.ones(1, np.float32)})
+    try:
+        counts, mute = (
+            grpc.model_spec(name, "1", timeout_seconds=10)
+            for name in ("counts", "mute")
+        )
+        access = access_to(grpc)
+        assert infer(access, 10, Side(counts), x).reply is not None
+        answered = infer(access, 10, Side(mute), x)
+    finally:
+        grpc.close()
+    assert answered.reply is None
+    assert answered.failure == "mute 1: output 'y' is missing; found []"
 
 
 def test_models_that_cannot_be_compared_are_one_clear_error(compare):

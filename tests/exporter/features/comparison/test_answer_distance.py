@@ -246,3 +246,13 @@ def test_every_metric_has_a_margin():
 )
 def test_a_model_is_named_with_or_without_its_version(text, expected):
     assert reference(text) == expected
+
+
+def test_the_accuracy_of_text_is_unknown_and_not_equal() -> None:
+    """A label is the number of a class, which text has none of."""
+    found = pairs()
+    answer = Answered(InferReply((output(["cat"], "BYTES"),), 0.001))
+    for number in range(2000):
+        found.add(answer, answer, number % 2)
+    assert "accuracy" not in found.intervals()
+    assert found.intervals()["agreement"].estimate == 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from exporter.errors import GoldenDataError
 from exporter.features.golden import answer_quality
 from exporter.features.golden.golden_data import GoldenSet, prepare
 from exporter.features.golden.golden_scoring import Scoring
@@ -16,7 +17,7 @@ from exporter.triton.protocol_types import ModelSpec, TensorSpec
 ROWS = 400
 
 
-def scoring(truth, *, expected=None, **settings):
+def scoring(truth, *, expected=None, datatype="FP32", **settings):
     golden = GoldenSet(
         "FILE", "set", "0" * 64, len(truth), {"x": np.zeros((len(truth), 1))},
         None if truth.dtype == object else truth, expected or {},
@@ -25,7 +26,7 @@ def scoring(truth, *, expected=None, **settings):
         "m",
         "1",
         (TensorSpec("x", "FP32", (-1, 1)),),
-        (TensorSpec("p", "FP32", (-1, -1)),),
+        (TensorSpec("p", datatype, (-1, -1)),),
         8,
     )
     data = GoldenData(file="set.npz", label="label", **settings)
@@ -174,3 +175,54 @@ def test_texts_are_compared_byte_by_byte() -> None:
     assert answer_quality.agree(texts, texts.astype("S"), 0, 0).all()
     others = np.array([[b"\xfe"], [b"a"], [b"c\x00\x01"]], object)
     assert not answer_quality.agree(texts, others, 0, 0).any()
+
+
+def test_the_cosine_to_nothing_is_one_of_nothing_alone() -> None:
+    wanted = np.array([[0, 0], [0, 0], [3, 4]], np.float32)
+    found = np.array([[0, 0], [1, 0], [0, 0]], np.float32)
+    assert answer_quality.cosines(found, wanted).tolist() == [1, 0, 0]
+    empty = np.zeros((2, 0, 3), np.float32)
+    assert answer_quality.cosines(empty, empty).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("answers", "settings"),
+    [
+        (np.array([[0], [2], [2], [4]], np.int64), {}),
+        # As the FIL backend names classes.
+        (np.array([[0], [2], [2], [4]], np.float32), {}),
+        (np.array([[b"0"], [b"2"], [b"2"], [b"4"]], object), {}),
+        (
+            np.array([[b"a"], [b"c"], [b"c"], [b"e"]], object),
+            {"classes": tuple("abcde")},
+        ),
+    ],
+)
+def test_an_output_of_one_value_may_name_the_class(answers, settings) -> None:
+    labels = np.array([0, 2, 3, 4])
+    if settings:
+        labels = np.array(settings["classes"])[labels]
+    found = scoring(labels, **settings)
+    judged = found.judge(np.arange(4), {"p": answers})
+    assert +judged.outcomes == {"right": 3, "wrong": 1}
+    assert judged.right.tolist() == [True, True, False, True]
+    assert dict(found.scores())["accuracy"] == 0.75
+    assert found.class_shares() == {0: 0.25, 2: 0.5, 4: 0.25}
+
+
+@pytest.mark.parametrize("answer", [b"maybe", b""])
+def test_text_that_names_no_class_is_wrong(answer) -> None:
+    found = scoring(np.array([0, 1]))
+    judged = found.judge(np.arange(2), {"p": np.array([[answer], [b"1"]], object)})
+    assert +judged.outcomes == {"right": 1, "wrong": 1}
+
+
+def test_one_score_for_yes_is_no_name_of_a_class() -> None:
+    found = scoring(np.array([0, 1]))
+    found.judge(np.arange(2), {"p": np.array([[0.2], [0.9]], np.float32)})
+    assert dict(found.scores())["accuracy"] == 1
+
+
+def test_text_is_no_answer_of_a_regression() -> None:
+    with pytest.raises(GoldenDataError, match="'p': is text; want numbers"):
+        scoring(np.array([0.5, 1.5]), datatype="BYTES")
