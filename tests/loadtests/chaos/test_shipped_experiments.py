@@ -184,35 +184,6 @@ def test_short_form_of_the_rest(name, run):
     assert_ended(name, mine.result())
 
 
-def patient(attempts: int) -> dict[str, Any]:
-    """The server is killed, and clients ask so often, for ten seconds at most."""
-    document = short(SHIPPED["server-killed"])
-    probe, *_ = document["steady-state-hypothesis"]["probes"]
-    assert probe["name"] == "availability"
-    probe["tolerance"]["range"] = [0.99, 1.0]
-    load = ours(document)["load"]
-    load["timeout_seconds"] = 10.0
-    load["backoff"]["attempts"] = attempts
-    return document
-
-
-def test_a_client_without_retries_is_found(run):
-    ended = run("impatient", patient(1)).result()
-    skip_where_nothing_is_told(ended)
-    assert ended.code == FINDING, ended.said
-    assert "availability" in ended.said
-
-
-def test_a_client_with_retries_does_not_notice(run):
-    ended = run("patient", patient(50)).result()
-    skip_where_nothing_is_told(ended)
-    assert ended.code == HELD, ended.said
-    limits = re.findall(r"availability +\w+ +(\d+) +(\d+) +(\d+) ", ended.said)
-    assert len(limits) == 3, ended.said
-    for tested, held, failed in limits:
-        assert (held, failed) == (tested, "0"), ended.said
-
-
 @pytest.mark.slow
 def test_an_alert_of_a_real_prometheus_fires_in_time(run):
     require("prometheus")
@@ -222,10 +193,10 @@ def test_an_alert_of_a_real_prometheus_fires_in_time(run):
 
 
 @pytest.mark.slow
-def test_two_minutes_of_random_faults(triton_environment, tmp_path):
+def test_a_minute_of_random_faults(triton_environment, tmp_path):
     ended = subprocess.run(
         [
-            *(COMMAND, "chaos", "soak", "--minutes", "2", "--seed", "7", "--quiet"),
+            *(COMMAND, "chaos", "soak", "--minutes", "1", "--seed", "7", "--quiet"),
             *("--state", str(tmp_path), "--json", str(tmp_path)),
         ],
         capture_output=True,
