@@ -14,12 +14,22 @@ import accesses
 import numpy as np
 import pytest
 from fake_triton import (
+    INTERNAL,
+    INVALID_ARGUMENT,
+    UNAVAILABLE,
+    Body,
+    Dropped,
     EmptyTensor,
     FakeModel,
     FakeTriton,
+    Filled,
     Garbage,
     HalfAnswer,
     Hung,
+    MissingOutput,
+    ShortTensor,
+    WrongDtype,
+    WrongShape,
 )
 from pydantic import BaseModel
 from waiting import patience
@@ -178,19 +188,33 @@ def test_a_collector_ends_with_samples_or_a_source_error(
             assert len(sample.labels) == len(sample.spec.labels)
 
 
+ANSWERS = [
+    (None, {"ok"}),
+    (DEAD, {"unavailable"}),
+    (DEAD_STUB, {"model_error"}),
+    (INTERNAL, {"model_error"}),
+    (INVALID_ARGUMENT, {"invalid"}),
+    (UNAVAILABLE, {"unavailable"}),
+    (Dropped(), {"unavailable"}),
+    (Garbage(), {"bad_output", "unavailable", "model_error"}),
+    (HalfAnswer(), {"bad_output", "unavailable", "model_error"}),
+    (Body(b"{}"), {"bad_output"}),
+    (EmptyTensor(), {"bad_output"}),
+    (ShortTensor(), {"bad_output"}),
+    (MissingOutput(), {"bad_output"}),
+    (WrongDtype(), {"bad_output"}),
+    (WrongShape(), {"bad_output"}),
+    (Filled(float("nan")), {"bad_output"}),
+    (Filled(float("inf")), {"bad_output"}),
+    (Hung(), {"timeout"}),
+]
+"""What a server may answer, and the outcomes that are right."""
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("settings", PROBES, ids=lambda s: s.__name__)
 @pytest.mark.parametrize(
-    ("lie", "outcomes"),
-    [
-        (None, {"ok"}),
-        (DEAD, {"unavailable"}),
-        (DEAD_STUB, {"model_error"}),
-        (Garbage(), {"bad_output", "unavailable", "model_error"}),
-        (EmptyTensor(), {"bad_output"}),
-        (Hung(), {"timeout"}),
-    ],
-    ids=["honest", "dead", "dead stub", "garbage", "empty", "hung"],
+    ("lie", "outcomes"), ANSWERS, ids=[str(answer) for answer, _ in ANSWERS]
 )
 def test_a_probe_gives_a_verdict_with_its_reason(
     settings, lie, outcomes, version, tmp_path

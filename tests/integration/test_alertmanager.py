@@ -7,9 +7,7 @@ which whoever ships them has to fill in.
 from __future__ import annotations
 
 import copy
-import os
 import re
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from monitoring import Alertmanager, Job
+from small_models import kill_stub
 from waiting import patience
 
 from exporter.config.configuration import parse
@@ -182,12 +181,6 @@ def watched(
 def fires(prometheus: Prometheus, name: str, **labels: str) -> None:
     matchers = "".join(f',{key}="{value}"' for key, value in labels.items())
     prometheus.wait(f'ALERTS{{alertname="{name}",alertstate="firing"{matchers}}}', 60)
-
-
-def kill_stub(triton, model: str) -> None:
-    for pid in triton.stub_pids():
-        if f"/{model}/" in Path(f"/proc/{pid}/cmdline").read_text("utf-8"):
-            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow

@@ -1,8 +1,12 @@
-"""The demo on a real Triton: healthy at first, then each scene shows what it promises."""
+"""The demo on a real Triton: healthy at first, then each scene shows what it promises.
+
+test_quickstarts.py runs the scene of a model that starts to return wrong answers.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import subprocess
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import COMMAND
+from documents import blocks
 from waiting import patience
 
 from exporter.output.exposition import parse_text
@@ -80,7 +85,7 @@ def scene(triton_environment, require_commands):
     return lambda name: demo("--scenario", name, "--scenario-after", "6", seconds=240)
 
 
-def test_a_healthy_demo_knows_every_p99_within_a_minute(
+def test_a_healthy_demo_prints_what_the_readme_shows_and_knows_every_p99_within_a_minute(
     triton_environment,
 ) -> None:
     with demo("--drift-after", "1000") as one:
@@ -102,35 +107,25 @@ def test_a_healthy_demo_knows_every_p99_within_a_minute(
         text = "".join(one.lines)
         assert not re.search("!|sidecar:", text), text
         assert max(len(line.rstrip("\n")) for line in one.lines) <= WIDTH
+    shown = next(b.text for b in blocks("README.md") if "ready after" in b.text)
+    known = {form(line) for line in shown.splitlines()}
+    # The README ends before fewer requests are traced.
+    for line in itertools.takewhile(lambda line: "from now on" not in line, one.lines):
+        # A busy machine may be late with an answer.
+        if not re.search("no answer from the sidecar|no result within", line):
+            assert form(line) in known, line
 
 
-def test_a_model_that_starts_to_lie_is_shown_everywhere(scene) -> None:
-    with scene("silent-failure") as one:
-        before = one.until("--- from now on digits_fp32")
-        assert any(re.search("digits_fp32 +SERVING", line) for line in before)
-        assert not [line for line in before if "!" in line]
-        told = one.until(
-            "! digits_fp32: returns wrong answers: golden .*expected",
-            "! digits-accuracy: its control chart is out of control",
-            "! alert fires: TritonSilentFailure digits_fp32",
-            "! alert fires: TritonProcessOutOfControl digits-accuracy",
-            r"digits_fp32 +LYING .* accuracy 0\.\d+ %",
-        )
-        assert any("see http://127.0.0.1:" in line for line in told)
-        page = one.page()
-        [alerts] = re.findall(r"http\S+/alerts", "".join(one.lines))
-        with urllib.request.urlopen(alerts.replace("/alerts", "/api/v1/alerts")) as got:
-            found = json.load(got)["data"]["alerts"]
-        for alert in found:
-            with urllib.request.urlopen(alert["annotations"]["runbook_url"]) as got:
-                assert alert["labels"]["alertname"].encode() in got.read()
-    # Triton itself sees nothing.
-    assert page["triton_model_ready", "1", "digits_fp32"] == 1
-    assert (
-        page["triton_golden_failing", "1", "digits_fp32", "expected", "held_out"] == 1
+def form(line: str) -> str:
+    """What a line shows but for its numbers, for what is unknown yet, and for folders."""
+    line = re.sub(r"/\S*(?:models|\.log)", "PATH", line.rstrip("\n"))
+    line = re.sub(r"deploy/models", "PATH", line)
+    line = re.sub(
+        r"p99 (?:\? \(.* traces\)|\S+ \[(?:\S+, \S+|\? [^]]+)\] ms)", "p99 Q", line
     )
-    assert page["triton_golden_failing", "1", "digits_fp32", "held_out", "labels"] == 1
-    assert page["triton_spc_alarm", "cusum", "digits-accuracy"] == 1
+    line = re.sub(r"(?:energy \? \(.*\)|digits_fp32 [\d.]+ J/.*/1000)", "ENERGY", line)
+    line = re.sub(r"  accuracy [\d.]+ %|  drift none", "", line)
+    return re.sub(r" *(?:\?|\b\d[\d.:]*)", " N", line)
 
 
 def test_drifted_data_are_detected_within_seconds(scene) -> None:
@@ -168,6 +163,12 @@ def test_a_dead_backend_is_down_while_triton_calls_it_ready_and_is_repaired(
         page = one.page()
         assert page["triton_model_ready", "1", "digits_int8"] == 1
         assert page["triton_model_serving", "1", "digits_int8"] == 0
+        [alerts] = re.findall(r"http\S+/alerts", "".join(one.lines))
+        with urllib.request.urlopen(alerts.replace("/alerts", "/api/v1/alerts")) as got:
+            found = json.load(got)["data"]["alerts"]
+        for alert in found:
+            with urllib.request.urlopen(alert["annotations"]["runbook_url"]) as got:
+                assert alert["labels"]["alertname"].encode() in got.read()
         one.until("--- digits_int8 is unloaded and loaded again")
         one.until(r"digits_int8 +SERVING")
 

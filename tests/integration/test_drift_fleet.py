@@ -92,55 +92,6 @@ def start_fleet(playground, settings, start_sidecar, tmp_path):
 
 
 @pytest.mark.slow
-def test_replicas_with_different_references_are_never_added_up(
-    start_fleet, tmp_path
-) -> None:
-    """A roll-out: half of the fleet has a new reference, and both see their own data."""
-    rng = np.random.default_rng(7)
-    profiles = {centre: reference(rng, centre) for centre in (0.0, 1.5)}
-    sidecars, taps = start_fleet(*profiles.values())
-    job = monitoring.Job([sidecar.port for sidecar in sidecars])
-    rules = {"drift.yaml": RULES.read_text("utf-8")}
-    seen = {centre: profile.accumulator() for centre, profile in profiles.items()}
-    with monitoring.Prometheus(
-        tmp_path, job, scrape_interval="250ms", rules=rules
-    ) as prometheus:
-        # Before any row, of both: a counter first seen later has no rise up to there.
-        at_zero = "count by (instance) (triton_feature_observations_total == 0)"
-        prometheus.wait(f"count({at_zero}) == {len(sidecars)}")
-        for _ in range(10):
-            for port, centre in zip(taps, profiles, strict=True):
-                rows = rng.normal(centre, 1.0, (100, 8)).astype(np.float32)
-                mirror(port, rows)
-                seen[centre].update({"x": rows})
-            time.sleep(0.2)
-        total = 'sum(triton_feature_observations_total{feature="x[0]"})'
-        wait(lambda: number(prometheus, total), 2000)
-        expected = {
-            profile.fingerprint[:12]: Psi().distance(
-                Baseline(profile).compare(seen[centre].take())
-            )[0]
-            for centre, profile in profiles.items()
-        }
-        record = 'model_feature:triton_feature_psi:ratio1h{feature="x[0]"}'
-        share = (
-            "sum by (reference)"
-            ' (model_feature_bin:triton_feature_share:ratio1h{feature="x[0]"})'
-        )
-        wait(
-            lambda: {
-                labels["reference"]: value
-                == pytest.approx(expected[labels["reference"]], rel=0.02)
-                for labels, value in prometheus.values(record)
-            },
-            dict.fromkeys(expected, True),
-        )
-        shares = {labels["reference"]: v for labels, v in prometheus.values(share)}
-        assert shares == pytest.approx(dict.fromkeys(expected, 1.0))
-        assert max(expected.values()) < 0.1
-
-
-@pytest.mark.slow
 def test_the_fleets_distance_is_that_of_all_rows_together(
     start_fleet, tmp_path
 ) -> None:

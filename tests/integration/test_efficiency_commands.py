@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
@@ -63,40 +61,6 @@ def test_the_curve_has_eleven_levels_and_its_source(triton, tmp_path):
     assert report["score"]["host"] > 0
     assert "overall score" in told
     assert "<svg" in page.read_text()
-
-
-@pytest.fixture
-def neighbour():
-    """Another process that uses a processor."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    yield
-    process.kill()
-    process.wait()
-
-
-@pytest.mark.usefixtures("neighbour")
-def test_a_machine_that_others_use_makes_the_figures_invalid(triton, tmp_path):
-    """The modelled power is of all processors: idle would cost what full load does."""
-    curve, pair = tmp_path / "curve.json", tmp_path / "pair.json"
-    told = run(
-        triton,
-        "efficiency",
-        "--model=digits_fp32",
-        "--level-seconds=1.5",
-        "--maximum=20",
-        f"--json={curve}",
-    )
-    assert "INVALID: " in told
-    run(
-        triton,
-        "pair",
-        *("--model=digits_fp32", "--model=digits_int8"),
-        *("--pairs=3", "--block-seconds=1", f"--json={pair}"),
-    )
-    for kind, file in (("efficiency", curve), ("pair", pair)):
-        report = read(kind, file)
-        assert not report["valid"]
-        assert any("other processes disturbed" in why for why in report["reasons"])
 
 
 def test_a_pair_tells_speed_energy_and_accuracy_with_intervals(triton, tmp_path):

@@ -92,6 +92,8 @@ def test_joules_cost_and_efficiency_of_production_come_with_their_source(
     assert page.value("triton_gpu_power_watts", gpu="0") == 300
     assert len(page.all("triton_gpu_clock_hertz")) == 4
     assert page.value("triton_power_sensor_up", boundary="host") == 1
+    assert "2 x NVIDIA H100 80GB HBM3" in sidecar.log
+    assert "modelled from cpu time, 20 W to 80 W" in sidecar.log
 
 
 def test_a_lost_board_is_flagged_within_two_intervals_and_the_other_goes_on(
@@ -145,9 +147,3 @@ def test_the_driver_may_be_reloaded_while_we_run(sidecar, boards):
         lambda p: p.sum("triton_power_sensor_resets_total", boundary="gpu") == 2, 20
     )
     assert_balanced(page)
-
-
-def test_the_log_says_which_sources_were_found(sidecar):
-    sidecar.wait(lambda page: page.all("triton_gpu_info"), 20)
-    assert "2 x NVIDIA H100 80GB HBM3" in sidecar.log
-    assert "modelled from cpu time, 20 W to 80 W" in sidecar.log

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from exporter.errors import DeadlineError, ModelError, TritonError
+from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.protocol_types import InferRequest
@@ -23,9 +24,9 @@ def digits():
         return data["pixels"].astype(np.float32), data["label"]
 
 
-@pytest.fixture
-def repository(tmp_path):
-    folder = tmp_path / "models"
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faulty") / "models"
     for name in ("digits_fp32", "digits_int8"):
         write_faulty_model(folder, name, source=DEMO / name)
     write_faulty_model(
@@ -34,9 +35,15 @@ def repository(tmp_path):
     return folder
 
 
+@pytest.fixture(scope="module")
+def server(repository, triton_environment):
+    with EmbeddedTriton(repository, environment=triton_environment) as started:
+        yield started
+
+
 @pytest.fixture
-def ask(repository, start_triton):
-    client = GrpcClient(start_triton(repository).grpc)
+def ask(repository, server):
+    client = GrpcClient(server.grpc)
 
     def infer(pixels, model="digits_fp32", version="", timeout=10.0, **parameters):
         request = InferRequest(
@@ -48,6 +55,8 @@ def ask(repository, start_triton):
     infer.ready = client.repository_index  # type: ignore[attr-defined]
     yield infer
     client.close()
+    for name in ("digits_fp32", "digits_int8"):
+        set_fault(repository, name, Fault())
 
 
 def test_each_lie_begins_when_it_is_told_to_and_ends_so(ask, repository, digits):
@@ -122,6 +131,12 @@ def test_slow_is_slower_by_what_was_asked_for(ask, repository, digits):
     assert time.monotonic() - started >= 0.2
 
 
+def test_a_fault_nobody_knows_is_an_error_of_that_request(ask, digits):
+    with pytest.raises(ModelError, match="want one of"):
+        ask(digits[0][:1], fault="dragons")
+
+
+# The last one: its model stays dead.
 def test_hang_error_and_crash_give_no_answer_while_the_model_is_ready(
     ask, repository, digits
 ):
@@ -136,8 +151,3 @@ def test_hang_error_and_crash_give_no_answer_while_the_model_is_ready(
     with pytest.raises(TritonError):
         ask(pixels[:1], timeout=5)
     assert all(entry.ready for entry in ask.ready(timeout_seconds=5))
-
-
-def test_a_fault_nobody_knows_is_an_error_of_that_request(ask, digits):
-    with pytest.raises(ModelError, match="want one of"):
-        ask(digits[0][:1], fault="dragons")

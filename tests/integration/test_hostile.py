@@ -14,16 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from attacks import DOCUMENTS, ENDLESS, STRANGE_PATHS, pour
 from fake_triton import FakeModel, FakeTriton
 from waiting import patience
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-REQUEST = b"GET /-/healthy HTTP/1.1\r\n"
 LAST = b"Host: x\r\nConnection: close\r\n\r\n"
-MEBIBYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -37,24 +34,8 @@ def sidecar(fake, settings, start_sidecar):
     return start_sidecar(settings(fake, multi_target={"allow": [fake.grpc]}))
 
 
-def resident_mebibytes(sidecar) -> int:
-    status = Path(f"/proc/{sidecar.process.pid}/status").read_text("utf-8")
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) >> 10
-
-
 def connected(sidecar) -> socket.socket:
     return socket.create_connection(("127.0.0.1", sidecar.port), timeout=patience(5))
-
-
-def is_cut(connection: socket.socket, timeout: float) -> bool:
-    connection.settimeout(timeout)
-    try:
-        return connection.recv(1) == b""
-    except ConnectionError:
-        return True
-    except TimeoutError:
-        return False
 
 
 def answers_to(sidecar, request: bytes) -> bytes:
@@ -68,37 +49,6 @@ def answers_to(sidecar, request: bytes) -> bytes:
 
 
 # The HTTP surface.
-
-
-def test_connections_that_say_nothing_do_not_keep_a_scrape_out(sidecar):
-    with contextlib.ExitStack() as held:
-        idle = [held.enter_context(connected(sidecar)) for _ in range(200)]
-        for _ in range(20):
-            assert sidecar.get("/metrics", timeout=patience(2)).status == 200
-        assert is_cut(idle[0], 1), "the one that waits the longest makes room"
-        assert not is_cut(idle[-1], 0.1)
-
-
-def test_a_connection_that_drips_its_request_is_ended(sidecar):
-    with connected(sidecar) as connection:
-        connection.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
-        started = time.monotonic()
-        with contextlib.suppress(ConnectionError):
-            while time.monotonic() - started < patience(15):
-                connection.sendall(b"a")
-                time.sleep(0.2)
-        assert 5 < time.monotonic() - started < patience(14)
-    assert sidecar.get("/-/healthy").status == 200
-
-
-def test_what_has_no_end_is_cut_off(sidecar):
-    before = resident_mebibytes(sidecar)
-    for start, more in ENDLESS.values():
-        with pytest.raises(ConnectionError):
-            pour(("127.0.0.1", sidecar.port), start, more, 64 * MEBIBYTE)
-    assert resident_mebibytes(sidecar) < before + 30
-    assert sidecar.get("/-/healthy").status == 200
-    assert sidecar.log.count("\n") < 20
 
 
 SMUGGLED = (
@@ -128,38 +78,6 @@ def test_an_odd_request_is_refused_once_and_leaves_no_trace_in_the_log(sidecar):
             assert answer.count(b"HTTP/1.1") == 1, name
     assert "level=error" not in sidecar.log
     assert "level=warning" not in sidecar.log
-
-
-def test_no_file_but_a_runbook_is_read(sidecar):
-    for path in STRANGE_PATHS:
-        answer = answers_to(sidecar, b"GET %b HTTP/1.1\r\n" % path + LAST)
-        assert answer[9:12] in {b"400", b"404"}, (path[:80], answer[:200])
-    assert "level=error" not in sidecar.log
-
-
-def test_what_the_page_fetches_is_answered_whatever_is_asked(sidecar):
-    for path in DOCUMENTS:
-        answer = answers_to(sidecar, b"GET %b HTTP/1.1\r\n" % path + LAST)
-        assert answer.startswith(b"HTTP/1.1 200"), (path[:80], answer[:200])
-    assert "level=error" not in sidecar.log
-
-
-def test_requests_sent_ahead_are_answered_in_order_when_they_are_few(sidecar):
-    answer = answers_to(sidecar, (REQUEST + b"Host: x\r\n\r\n") * 3 + REQUEST + LAST)
-    assert answer.count(b"tritonwatch is healthy") == 4
-
-
-def test_an_accept_header_that_makes_no_sense_gets_the_text_format(sidecar):
-    for accept in (
-        ";;;q",
-        "text/plain;q=abc",
-        "application/openmetrics-text;q=nan",
-        "a/b," * 3000,
-        "=,;=,q=,*/*;q=-1",
-    ):
-        answer = sidecar.get("/metrics", accept=accept, accept_encoding=accept)
-        assert answer.status == 200
-        assert answer.headers["content-type"].startswith("text/plain")
 
 
 # Signals.

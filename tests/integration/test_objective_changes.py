@@ -28,9 +28,8 @@ def judged(sidecar):
     )
 
 
-@pytest.mark.parametrize("outage", ["frozen", "killed"])
 def test_an_objective_that_changes_during_an_outage_counts_only_what_follows(
-    playground, settings, start_sidecar, traffic, outage
+    playground, settings, start_sidecar, traffic
 ) -> None:
     config = settings(playground, probes=[], slos=[objective(0.9)])
     sidecar = start_sidecar(config)
@@ -38,10 +37,7 @@ def test_an_objective_that_changes_during_an_outage_counts_only_what_follows(
     sidecar.wait(lambda page: page.all("triton_requests_total"))
     traffic.double(400)
     sidecar.wait(lambda page: good(page) == 400)
-    if outage == "frozen":
-        playground.triton.freeze()
-    else:
-        playground.triton.kill()
+    playground.triton.kill()
     sidecar.wait(
         lambda page: (
             page.value("triton_up") == 0 and not page.all("triton_requests_total")
@@ -53,10 +49,7 @@ def test_an_objective_that_changes_during_an_outage_counts_only_what_follows(
     sidecar.wait(
         lambda page: page.value("triton_slo_objective_ratio", slo="answers") == 0.99
     )
-    if outage == "frozen":
-        playground.triton.thaw()
-    else:
-        playground.triton.start()
+    playground.triton.start()
     sidecar.wait(lambda page: page.all("triton_requests_total"))
     judged(sidecar)
     traffic.double(7)

@@ -26,7 +26,6 @@ from exporter.samples import MetricSpec
 pytestmark = pytest.mark.triton
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden.prom"
-GROWTH = 2 ** (2**-5)
 
 
 def _specs(part) -> list[MetricSpec]:
@@ -150,40 +149,6 @@ def test_the_rate_of_requests_is_what_was_sent_without_our_probes(
     [(_, up)] = server.values("triton_up")
     assert up == 1
     assert server.log.read_text() == "", "Prometheus has nothing to warn of"
-
-
-def test_the_p99_of_probes_is_the_sidecars_own_within_a_bucket(
-    playground, settings, start_sidecar, start_prometheus
-) -> None:
-    sidecar = start_sidecar(
-        settings(
-            playground,
-            probe={
-                "interval_seconds": 0.015,
-                "max_requests_per_second": 200,
-                "protocols": ["grpc"],
-                "models": {"include": ["sleepy"]},
-                "overrides": {"sleepy": {"parameters": {"delay_ms": 8}}},
-            },
-        )
-    )
-    server = start_prometheus(Job([sidecar.port]))
-    server.wait("up == 1")
-    deadline = time.monotonic() + patience(90)
-    own = 'triton_probe_latency_seconds{model="sleepy",quantile="0.99"}'
-    while not server.values(own):
-        assert time.monotonic() < deadline, "too few probes for a p99"
-        time.sleep(0.5)
-    [(_, p99)] = server.values(
-        "histogram_quantile(0.99, sum by (le) (triton_probe_duration_seconds_bucket))"
-    )
-    [(_, exact)] = server.values(own)
-    # Classic buckets say no more than between which two bounds it lies.
-    bounds = [0.0, *next(s for s in CATALOGUE if "probe_duration" in s.name).buckets]
-    low = max(bound for bound in bounds if bound * GROWTH**-1 <= exact)
-    high = min(bound for bound in bounds if bound >= exact * GROWTH**-1 and bound > low)
-    assert low / GROWTH <= p99 <= high * GROWTH
-    assert exact >= 0.008
 
 
 def normalised(body: bytes) -> str:

@@ -9,25 +9,17 @@ import time
 import pytest
 from fake_triton import (
     INTERNAL,
-    INVALID_ARGUMENT,
     UNAVAILABLE,
     Body,
     Dripping,
-    Dropped,
-    EmptyTensor,
     FakeModel,
     FakeTriton,
-    Filled,
     Garbage,
     HalfAnswer,
     Hung,
-    MissingOutput,
     NotReady,
     Shifted,
     ShortTensor,
-    Slow,
-    WrongDtype,
-    WrongShape,
 )
 from waiting import patience
 
@@ -148,23 +140,12 @@ def well(fake, sidecar):
     fake.behave()
 
 
+# test_extension_points.py has the outcome of every bad answer.
 BAD_ANSWERS = [
     (INTERNAL, {"model_error"}),
-    (INVALID_ARGUMENT, {"invalid"}),
-    (UNAVAILABLE, {"unavailable"}),
-    (Dropped(), {"unavailable"}),
-    (Body(b"{}"), {"bad_output"}),
     (ShortTensor(), {"bad_output"}),
-    (MissingOutput(), {"bad_output"}),
-    (EmptyTensor(), {"bad_output"}),
-    (WrongDtype(), {"bad_output"}),
-    (WrongShape(), {"bad_output"}),
-    (Filled(float("nan")), {"bad_output"}),
-    (Filled(float("inf")), {"bad_output"}),
-    (Garbage(), {"bad_output", "unavailable", "model_error"}),
     (HalfAnswer(), {"bad_output", "unavailable", "model_error"}),
     (Hung(), {"timeout"}),
-    (Slow(0.9), {"timeout"}),
 ]
 
 
@@ -209,9 +190,7 @@ def test_a_model_that_answers_badly_costs_no_other(
     sidecar.wait(all_well, limits.recovery)
 
 
-@pytest.mark.parametrize(
-    "behaviour", [HalfAnswer(), Garbage(), Hung(), Dropped(), UNAVAILABLE], ids=named
-)
+@pytest.mark.parametrize("behaviour", [Garbage(), Hung(), UNAVAILABLE], ids=named)
 def test_a_server_that_answers_nothing_well(well, fake, sidecar, limits, behaviour):
     success = "tritonwatch_collector_success"
     fake.on("any").reply(behaviour)
@@ -264,7 +243,7 @@ def test_a_port_nobody_listens_on_for_a_while(well, fake, sidecar, limits):
     sidecar.wait(all_well, limits.recovery)
 
 
-@pytest.mark.parametrize("behaviour", [Hung(), INTERNAL, Body(b"\xff")], ids=named)
+@pytest.mark.parametrize("behaviour", [Hung(), Body(b"\xff")], ids=named)
 def test_statistics_that_cannot_be_had_cost_only_themselves(
     well, fake, sidecar, limits, behaviour
 ):
@@ -276,9 +255,7 @@ def test_statistics_that_cannot_be_had_cost_only_themselves(
     sidecar.wait(all_well, limits.recovery)
 
 
-@pytest.mark.parametrize(
-    "behaviour", [Hung(), Garbage(), Body(b"no page {{{")], ids=named
-)
+@pytest.mark.parametrize("behaviour", [Hung(), Body(b"no page {{{")], ids=named)
 def test_a_metrics_page_that_cannot_be_read_costs_only_the_comparison(
     well, fake, sidecar, limits, behaviour
 ):

@@ -10,17 +10,6 @@ from exporter.triton.grpc import GrpcClient
 
 pytestmark = pytest.mark.triton
 
-PRODUCTION = (
-    "triton_requests_total",
-    "triton_inferences_total",
-    "triton_executions_total",
-    "triton_batch_size_count",
-    "triton_model_busy_seconds_total",
-    "triton_model_queue_seconds_total",
-    "triton_model_request_seconds_total",
-    "triton_model_compute_seconds_total",
-)
-
 
 def own(page, model="double"):
     return page.sum("triton_own_requests_total", model=model, outcome="success")
@@ -61,15 +50,6 @@ def eager(playground, settings, start_sidecar):
     return sidecar
 
 
-def test_with_only_probes_running_production_stays_exactly_zero(eager):
-    page = eager.page()
-    started = own(page)
-    while own(page) < started + 150:
-        for name in PRODUCTION:
-            assert not any(page.values(name)), name
-        page = eager.page()
-
-
 def test_production_is_counted_to_the_last_request_among_probes(eager, traffic):
     before = own(eager.page())
     traffic.double(200)
@@ -96,50 +76,6 @@ def test_a_moment_of_traffic_never_shows_more_than_was_sent(eager, traffic):
     settled(eager, 300)
 
 
-def test_failures_of_production_are_counted_and_those_of_probes_are_not(
-    playground, traffic, settings, start_sidecar
-):
-    # A request that does not fit is refused before it is scheduled; one whose own
-    # parameter is no number fails inside the model, and Triton 2.51 counts it so.
-    bad = {"overrides": {"sleepy": {"parameters": {"delay_ms": "late"}}}}
-    config = settings(playground, probe={**bad, "models": {"include": ["sleepy"]}})
-    sidecar = start_sidecar(config)
-
-    def errors(page):
-        return page.sum("triton_probe_total", model="sleepy", outcome="model_error")
-
-    page = sidecar.wait(lambda p: errors(p) >= 6)
-    page = sidecar.settle()
-    assert page.value("triton_model_serving", model="sleepy") == 0
-    assert page.sum("triton_requests_total", model="sleepy") == 0
-    assert page.sum("triton_own_requests_total", model="sleepy") >= 6
-
-
-def test_a_probe_in_flight_on_a_slow_model_is_not_taken_for_production(
-    playground, traffic, settings, start_sidecar
-):
-    probe = {
-        "interval_seconds": 1.5,
-        "overrides": {"sleepy": {"parameters": {"delay_ms": 400}}},
-        "timeout_seconds": 2.0,
-        "models": {"include": ["sleepy"]},
-    }
-    config = settings(playground, probe=probe)
-    for collector in config["collectors"]:
-        collector["interval_seconds"] = 0.1
-    sidecar = start_sidecar(config)
-
-    def three_of_ours(page):
-        assert page.sum("triton_requests_total", model="sleepy") == 0
-        return own(page, "sleepy") >= 3
-
-    sidecar.wait(three_of_ours)
-    for _ in range(3):
-        traffic.sleepy(50)
-    page = settled(sidecar, 3, "sleepy")
-    assert own(page, "sleepy") >= 3
-
-
 def test_probes_given_up_on_are_ours_when_a_thawed_server_runs_them_yet(
     playground, settings, start_sidecar
 ):
@@ -157,20 +93,6 @@ def test_probes_given_up_on_are_ours_when_a_thawed_server_runs_them_yet(
     assert page.sum("triton_executions_total") == 0
     # They were run: Triton has counted more than was answered.
     assert counted(playground) - counted_before > own(page)
-
-
-def test_a_late_answer_is_a_timeout_and_still_ours(playground, settings, start_sidecar):
-    probe = {
-        "overrides": {"sleepy": {"parameters": {"delay_ms": 300}}},
-        "timeout_seconds": 0.1,
-        "models": {"include": ["sleepy"]},
-    }
-    sidecar = start_sidecar(settings(playground, probe=probe))
-    sidecar.wait(lambda p: p.sum("triton_probe_total", outcome="timeout") >= 4)
-    page = sidecar.settle()
-    assert page.sum("triton_probe_total", outcome="ok") == 0
-    assert page.sum("triton_requests_total", model="sleepy") == 0
-    assert page.sum("tritonwatch_own_requests_unresolved_total") == 0
 
 
 def test_probes_over_a_kill_and_a_restart_are_no_production(

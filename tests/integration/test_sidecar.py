@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -27,65 +28,79 @@ def sidecar(playground, settings, start_sidecar):
     return started
 
 
-def test_the_page_says_what_the_server_is_and_holds(sidecar, playground):
-    page = sidecar.page()
-    assert page.value("triton_up") == 1
-    assert page.value("triton_ready") == 1
-    assert page.label("triton_server_info", "version") == {playground.triton.version}
-    for model in MODELS:
-        assert page.value("triton_model_ready", model=model, version="1") == 1
-        assert page.value("triton_model_serving", model=model, version="1") == 1
-    assert page.value("triton_models_unreadable") == 0
-    assert page.values("tritonwatch_collector_success") == [1, 1, 1, 1]
+@pytest.fixture(scope="class")
+def watching(_playground, settings, sidecar_process, tmp_path_factory):
+    """The same for tests that only read; its probes would be production to another."""
+    _playground.restore()
+    started = sidecar_process(settings(_playground), tmp_path_factory.mktemp("sidecar"))
+    with contextlib.closing(started):
+        started.wait_listening()
+        started.wait(lambda page: len(page.values("triton_probe_success")) == 4)
+        yield started
+        assert started.end(signal.SIGTERM)[0] == 0
+        assert "event=stopped" in started.log
 
 
-def test_probes_go_through_both_protocols_and_are_timed(sidecar):
-    page = sidecar.wait(
-        lambda p: min(p.values("triton_probe_total", outcome="ok")) >= 3
-    )
-    for model in MODELS:
-        for protocol in ("grpc", "http"):
-            labels = {"model": model, "version": "1", "protocol": protocol}
-            ok = page.value("triton_probe_total", outcome="ok", **labels)
-            assert page.sum("triton_probe_total", **labels) == ok
-            assert page.value("triton_probe_duration_seconds_count", **labels) == ok
-            seconds = page.value("triton_probe_duration_seconds_sum", **labels)
-            assert 0 < seconds < ok * 0.5
+class TestOneSidecar:
+    def test_the_page_says_what_the_server_is_and_holds(self, watching, playground):
+        page = watching.page()
+        assert page.value("triton_up") == 1
+        assert page.value("triton_ready") == 1
+        assert page.label("triton_server_info", "version") == {
+            playground.triton.version
+        }
+        for model in MODELS:
+            assert page.value("triton_model_ready", model=model, version="1") == 1
+            assert page.value("triton_model_serving", model=model, version="1") == 1
+        assert page.value("triton_models_unreadable") == 0
+        assert page.values("tritonwatch_collector_success") == [1, 1, 1, 1]
 
+    def test_probes_go_through_both_protocols_and_are_timed(self, watching):
+        page = watching.wait(
+            lambda p: min(p.values("triton_probe_total", outcome="ok")) >= 3
+        )
+        for model in MODELS:
+            for protocol in ("grpc", "http"):
+                labels = {"model": model, "version": "1", "protocol": protocol}
+                ok = page.value("triton_probe_total", outcome="ok", **labels)
+                assert page.sum("triton_probe_total", **labels) == ok
+                assert page.value("triton_probe_duration_seconds_count", **labels) == ok
+                seconds = page.value("triton_probe_duration_seconds_sum", **labels)
+                assert 0 < seconds < ok * 0.5
 
-def test_every_series_comes_from_the_catalogue_with_its_labels(sidecar):
-    specs = {spec.name: spec for spec in CATALOGUE}
-    for name, series in sidecar.page().series.items():
-        base = next(
-            (name.removesuffix(end) for end in ("_bucket", "_count", "_sum", "")
-             if name.removesuffix(end) in specs),
-            None,
-        )  # fmt: skip
-        assert base, f"{name} is not in the catalogue"
-        for labels, _ in series:
-            assert labels.keys() - {"le"} == set(specs[base].labels), name
+    def test_every_series_comes_from_the_catalogue_with_its_labels(self, watching):
+        specs = {spec.name: spec for spec in CATALOGUE}
+        for name, series in watching.page().series.items():
+            base = next(
+                (name.removesuffix(end) for end in ("_bucket", "_count", "_sum", "")
+                 if name.removesuffix(end) in specs),
+                None,
+            )  # fmt: skip
+            assert base, f"{name} is not in the catalogue"
+            for labels, _ in series:
+                assert labels.keys() - {"le"} == set(specs[base].labels), name
 
+    def test_openmetrics_comes_with_the_request_id_of_a_probe_as_exemplar(
+        self, watching
+    ):
+        answer = watching.get("/metrics", accept="application/openmetrics-text")
+        assert answer.headers["content-type"].startswith("application/openmetrics-text")
+        exemplars = [
+            sample.exemplar
+            for family in parse_openmetrics(answer.text)
+            for sample in family.samples
+            if sample.exemplar and family.name == "triton_probe_duration_seconds"
+        ]
+        assert exemplars
+        for exemplar in exemplars:
+            assert exemplar.labels["request_id"].startswith("tritonwatch-synthetic-")
+            assert exemplar.value > 0
 
-def test_openmetrics_comes_with_the_request_id_of_a_probe_as_exemplar(sidecar):
-    answer = sidecar.get("/metrics", accept="application/openmetrics-text")
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    exemplars = [
-        sample.exemplar
-        for family in parse_openmetrics(answer.text)
-        for sample in family.samples
-        if sample.exemplar and family.name == "triton_probe_duration_seconds"
-    ]
-    assert exemplars
-    for exemplar in exemplars:
-        assert exemplar.labels["request_id"].startswith("tritonwatch-synthetic-")
-        assert exemplar.value > 0
-
-
-def test_healthy_ready_and_the_status_pages_answer(sidecar):
-    for path in ("/-/healthy", "/-/ready", "/", "/api/v1/status"):
-        assert sidecar.get(path).status == 200
-    assert sidecar.get("/nothing").status == 404
-    assert sidecar.get("/metrics", method="POST").status == 405
+    def test_healthy_ready_and_the_status_pages_answer(self, watching):
+        for path in ("/-/healthy", "/-/ready", "/", "/api/v1/status"):
+            assert watching.get(path).status == 200
+        assert watching.get("/nothing").status == 404
+        assert watching.get("/metrics", method="POST").status == 405
 
 
 def test_a_model_is_discovered_when_it_comes_and_forgotten_when_it_goes(
@@ -241,9 +256,3 @@ def test_headers_of_the_target_reach_a_server_that_restricts_its_apis(
                  if r.headers.get("triton-key") == "secret-4711"}  # fmt: skip
         assert {("grpc", "infer"), ("http", "infer"), ("grpc", "statistics")} <= asked
         assert "secret-4711" not in sidecar.log + sidecar.get("/api/v1/status").text
-
-
-def test_it_ends_well(sidecar):
-    code, _ = sidecar.end(signal.SIGTERM)
-    assert code == 0
-    assert "event=stopped" in sidecar.log

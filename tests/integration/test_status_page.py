@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -301,30 +300,6 @@ def test_streamed_answers_are_told_and_whose_latency_is_not_known(
     wait_until(both_are_known, "both medians")
     client.close()
     expect(page.locator("#tiles")).to_contain_text("the slowest known; 1 unknown")
-
-
-def test_a_model_that_does_not_serve_is_first_among_many(
-    settings, start_sidecar, opened
-) -> None:
-    names = [f"busy-{number:02}" for number in range(12)]
-    with FakeTriton([FakeModel(name) for name in [*names, "wrong"]]) as fake:
-        fake.on("infer", model="wrong").reply(INTERNAL)
-        sidecar = start_sidecar(settings(fake))
-        sidecar.wait(lambda p: p.value("triton_model_serving", model="wrong") == 0)
-        page = opened(sidecar.port)
-        rows = table(page, "Readiness and probes by model").get_by_role("row")
-        expect(rows.nth(1)).to_contain_text("wrong")
-        deadline = time.monotonic() + WAIT_MS / 1000
-        chart = page.locator("#rate")
-        while "wrong" not in (chart.get_attribute("aria-label") or ""):
-            assert time.monotonic() < deadline, chart.get_attribute("aria-label")
-            for name in names:
-                fake.served(name, 50)
-            fake.failed("wrong", 1)
-            time.sleep(0.2)
-        expect(chart).to_have_attribute(
-            "aria-label", re.compile("^Requests a second: wrong ")
-        )
 
 
 def in_seconds(row: str) -> float:

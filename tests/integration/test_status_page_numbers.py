@@ -70,8 +70,17 @@ DOUBTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def sidecar(settings, sidecar_process, tmp_path_factory):
+    with FakeTriton([FakeModel("m")]) as fake:
+        running = sidecar_process(settings(fake), tmp_path_factory.mktemp("sidecar"))
+        with contextlib.closing(running):
+            running.wait_listening()
+            yield running
+
+
 @pytest.fixture
-def shown(settings, start_sidecar, opened):
+def shown(sidecar, opened):
     """Open the page of a sidecar whose document has other series as well."""
 
     def show(series: dict[str, list[dict[str, Any]]]) -> Page:
@@ -84,9 +93,7 @@ def shown(settings, start_sidecar, opened):
         page.route("**/api/v1/status", answer)
         return page
 
-    with FakeTriton([FakeModel("m")]) as fake:
-        sidecar = start_sidecar(settings(fake))
-        yield show
+    return show
 
 
 def estimated(*failing: str) -> dict[str, list[dict[str, Any]]]:

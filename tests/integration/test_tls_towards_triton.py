@@ -74,14 +74,13 @@ def serves(page):
     ]
 
 
-@pytest.mark.parametrize("certificate", ["expired", "elsewhere", "unknown"])
+@pytest.mark.parametrize("certificate", ["elsewhere", "unknown"])
 def test_a_certificate_that_is_refused_makes_the_server_unavailable(
     certificate, fake, authority, settings, start_sidecar, tmp_path
 ):
     strange = Authority(tmp_path / "strange")
     shown = {
         "sound": authority.sign("sound"),
-        "expired": authority.sign("expired", days=-1),
         "elsewhere": authority.sign("elsewhere", names="DNS:elsewhere.example"),
         "unknown": strange.sign("unknown"),
     }

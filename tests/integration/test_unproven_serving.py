@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 import time
 
 import numpy as np
 import pytest
 from accesses import access_to
-from small_models import config, ensemble_of, sequence_batching, write_model
+from small_models import (
+    COUNTS,
+    config,
+    ensemble_of,
+    kill_stub,
+    sequence_batching,
+    write_model,
+)
 from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
@@ -19,15 +24,73 @@ from exporter.errors import TritonError
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.runtime.probe_meter import ProbeMeter
 from exporter.triton import backend
+from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 
-STRATEGIES = {
-    "direct": ("direct {}", 1),
-    "oldest": ("oldest { max_candidate_sequences: 2 }", 2),
+NAMES = ("a+b", "a:b", "a@b", "a=b", "a,b", "a!b", "a&b", "a(b)", "a'b", "a~b")
+UNREACHABLE = ("a%b", "a b", "aüb", "a#b")
+LENGTH_1_ONLY = """
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        x = pb.get_input_tensor_by_name(request, "x").as_numpy()
+        if x.size > 1:
+            raise ValueError(f"want 1 value, found {x.size}")
+        return pb.InferenceResponse([pb.Tensor("y", np.zeros(1, np.float32))])
+"""
+ANY_LENGTH = LENGTH_1_ONLY.replace("x.size > 1", "x.size > 64").replace(
+    "np.zeros(1,", "np.zeros((*x.shape[:-1], 1),"
+)
+SEQUENCES = {
+    "direct": sequence_batching("direct {}", "TYPE_UINT64"),
+    "oldest": sequence_batching("oldest { max_candidate_sequences: 2 }", "TYPE_UINT64"),
+}
+CACHED = "response_cache { enable: true }"
+ROWS = "max_batch_size: 8"
+
+
+def rows_of(datatype):
+    return config(CACHED, datatype=datatype).replace("max_batch_size: 0", ROWS)
+
+
+def around(model, datatype, *more, dims="[1]"):
+    """An ensemble with an input like that of its one step."""
+    text = ensemble_of(model, *more)
+    return text.replace("TYPE_FP32 dims: [1]", f"{datatype} dims: {dims}", 1)
+
+
+MODELS = {
+    **{name: config(section) for name, section in SEQUENCES.items()},
+    "around_direct": ensemble_of("direct"),
+    "cached_integer": config(CACHED, datatype="TYPE_INT32"),
+    "cached_bool": config(CACHED, datatype="TYPE_BOOL"),
+    "cached_float": config(CACHED),
+    "around_cached": ensemble_of("cached_float"),
+    "many_values": config(CACHED),
+    "optional": config(input_options="optional: true"),
+    "bool_rows": rows_of("TYPE_BOOL"),
+    "integer_rows": rows_of("TYPE_INT32"),
+    "around_rows": around("integer_rows", "TYPE_INT32", ROWS),
+    "open_length": config(CACHED, datatype="TYPE_INT64", dims="[-1]"),
+    "around_length": around("open_length", "TYPE_INT64", dims="[-1]"),
+    "length_1_only": config(CACHED, datatype="TYPE_INT32", dims="[-1]"),
+    # Triton starts the stubs of Python models through a shell that such names break.
+    "named": config(),
+    **{name: ensemble_of("named") for name in (*NAMES, *UNREACHABLE)},
+}
+CODE = {
+    "length_1_only": LENGTH_1_ONLY,
+    **dict.fromkeys(("bool_rows", "integer_rows", "open_length"), ANY_LENGTH),
 }
 
 
@@ -92,14 +155,23 @@ def probing():
         yield start
 
 
-@pytest.fixture
-def caching(triton_environment):
-    """Triton's arguments for a response cache."""
-    site = backend.inspect(triton_environment).site
-    return (
-        f"--cache-directory={site / 'pytriton/tritonserver/caches'}",
+@pytest.fixture(scope="module")
+def server(triton_environment, tmp_path_factory):
+    """A server of all models, each asked by one test."""
+    models = tmp_path_factory.mktemp("unproven") / "models"
+    for name, text in MODELS.items():
+        write_model(models, name, text, CODE.get(name, COUNTS))
+    caches = backend.inspect(triton_environment).site / "pytriton/tritonserver/caches"
+    arguments = (
+        f"--cache-directory={caches}",
         "--cache-config=local,size=1048576",
+        # A Triton that was given a name of its own decodes no escapes in paths either.
+        *("--id", "fraud"),
     )
+    with EmbeddedTriton(
+        models, environment=triton_environment, arguments=arguments
+    ) as started:
+        yield started
 
 
 class Holders:
@@ -155,28 +227,23 @@ class Holders:
         )
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("asked", ["held", "around"])
+@pytest.mark.parametrize(
+    ("held", "slots", "asked"),
+    [("direct", 1, "around_direct"), ("oldest", 2, "oldest")],
+)
 def test_a_probe_behind_productions_sequences_is_a_backlog_and_a_dead_stub_is_none(
-    start_triton, tmp_path, probing, strategy, asked
+    server, probing, held, slots, asked
 ) -> None:
-    text, slots = STRATEGIES[strategy]
-    models = tmp_path / "models"
-    section = sequence_batching(text, "TYPE_UINT64")
-    write_model(models, "held", config(section))
-    write_model(models, "around", ensemble_of("held"))
-    server = start_triton(models)
     probed = probing(server, asked)
     probed.wait({"ok"})
-    with Holders(server, "held", slots):
+    with Holders(server, held, slots):
         for _ in range(12):
             assert probed.attempt() <= {"backlog"}
             assert probed.serving is True
     probed.wait({"ok"})
-    with Holders(server, "held", slots) as holders:
+    with Holders(server, held, slots) as holders:
         probed.wait({"backlog"})
-        for pid in server.stub_pids():
-            os.kill(pid, signal.SIGKILL)
+        kill_stub(server, held)
         dead_since = holders.answered
         deadline = time.monotonic() + patience()
         while probed.serving is not False:
@@ -188,27 +255,23 @@ def test_a_probe_behind_productions_sequences_is_a_backlog_and_a_dead_stub_is_no
 
 
 @pytest.mark.parametrize(
-    ("datatype", "asked"),
-    [("TYPE_INT32", "cached"), ("TYPE_BOOL", "cached"), ("TYPE_FP32", "around")],
+    ("model", "asked"),
+    [
+        ("cached_integer", "cached_integer"),
+        ("cached_bool", "cached_bool"),
+        ("cached_float", "around_cached"),
+    ],
 )
 def test_a_cached_answer_does_not_show_that_a_model_serves(
-    start_triton, tmp_path, probing, caching, datatype, asked
+    server, probing, model, asked
 ) -> None:
-    models = tmp_path / "models"
-    write_model(
-        models, "cached", config("response_cache { enable: true }", datatype=datatype)
-    )
-    if asked == "around":
-        write_model(models, "around", ensemble_of("cached"))
-    server = start_triton(models, arguments=caching)
     # Of floats there are many; two values stand for a small input.
     override = {asked: {"inputs": {"x": {"values": [0, 1]}}}}
     probed = probing(server, asked, overrides=override)
     assert probed.attempt() <= {"ok", "cached"}
     probed.wait({"cached"})
     assert probed.serving is None
-    for pid in server.stub_pids():
-        os.kill(pid, signal.SIGKILL)
+    kill_stub(server, model)
     for _ in range(10):
         assert "ok" not in probed.attempt()
         assert probed.serving is not True
@@ -216,111 +279,49 @@ def test_a_cached_answer_does_not_show_that_a_model_serves(
     assert any("unproven" in text and "cached" in text for text in detail)
 
 
-def test_a_cached_model_that_takes_many_values_stays_proven(
-    start_triton, tmp_path, probing, caching
-) -> None:
-    write_model(tmp_path / "models", "m", config("response_cache { enable: true }"))
-    server = start_triton(tmp_path / "models", arguments=caching)
-    probed = probing(server, "m", timeout_seconds=10)
+def test_a_cached_model_that_takes_many_values_stays_proven(server, probing) -> None:
+    probed = probing(server, "many_values", timeout_seconds=10)
     for _ in range(20):
         assert probed.attempt() == {"ok"}
     assert probed.serving is True
-    for pid in server.stub_pids():
-        os.kill(pid, signal.SIGKILL)
+    kill_stub(server, "many_values")
     probed.attempt()
     assert probed.serving is False
 
 
-def test_a_model_whose_inputs_are_all_optional_is_sent_them(
-    start_triton, tmp_path, probing
-) -> None:
-    write_model(tmp_path / "models", "m", config(input_options="optional: true"))
-    server = start_triton(tmp_path / "models")
-    probed = probing(server, "m", timeout_seconds=10)
+def test_a_model_whose_inputs_are_all_optional_is_sent_them(server, probing) -> None:
+    probed = probing(server, "optional", timeout_seconds=10)
     assert probed.attempt() == {"ok"}
 
 
-NAMES = ("a+b", "a:b", "a@b", "a=b", "a,b", "a!b", "a&b", "a(b)", "a'b", "a~b")
-UNREACHABLE = ("a%b", "a b", "aüb", "a#b")
-
-
+@pytest.mark.parametrize("name", [*NAMES, *UNREACHABLE])
 def test_names_that_may_stand_in_a_path_are_probed_over_http(
-    start_triton, tmp_path, probing
+    server, probing, name
 ) -> None:
-    models = tmp_path / "models"
-    # Triton starts the stubs of Python models through a shell that such names break.
-    write_model(models, "base", config())
-    for name in (*NAMES, *UNREACHABLE):
-        write_model(models, name, ensemble_of("base"))
-    # A Triton that was given a name of its own decodes no escapes either.
-    server = start_triton(models, arguments=["--id", "fraud"])
-    for name in (*NAMES, *UNREACHABLE):
-        probed = probing(server, name, timeout_seconds=10)
-        assert probed.attempt() == {"ok"}, name
-        protocols = {target.protocol for target in probed.targets}
-        assert protocols == ({"grpc"} if name in UNREACHABLE else {"grpc", "http"})
-
-
-BATCHES = "max_batch_size: 8"
-LENGTH_1_ONLY = """
-import numpy as np
-import triton_python_backend_utils as pb
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [self.answer(request) for request in requests]
-
-    def answer(self, request):
-        x = pb.get_input_tensor_by_name(request, "x").as_numpy()
-        if x.size > 1:
-            raise ValueError(f"want 1 value, found {x.size}")
-        return pb.InferenceResponse([pb.Tensor("y", np.zeros(1, np.float32))])
-"""
-ANY_LENGTH = LENGTH_1_ONLY.replace("x.size > 1", "x.size > 64").replace(
-    "np.zeros(1,", "np.zeros((*x.shape[:-1], 1),"
-)
-
-
-def kill_stubs(server):
-    for pid in server.stub_pids():
-        os.kill(pid, signal.SIGKILL)
-
-
-def cached_model(models, text, code):
-    write_model(models, "cached", text + "\nresponse_cache { enable: true }", code)
+    probed = probing(server, name, timeout_seconds=10)
+    assert probed.attempt() == {"ok"}
+    protocols = {target.protocol for target in probed.targets}
+    assert protocols == ({"grpc"} if name in UNREACHABLE else {"grpc", "http"})
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("model", "asked"),
     [
-        config(datatype="TYPE_BOOL").replace("max_batch_size: 0", BATCHES),
-        config(datatype="TYPE_INT32").replace("max_batch_size: 0", BATCHES),
-        config(datatype="TYPE_INT64", dims="[-1]"),
+        ("bool_rows", "bool_rows"),
+        ("integer_rows", "around_rows"),
+        ("open_length", "around_length"),
     ],
-    ids=["bool rows", "integer rows", "open length"],
 )
-@pytest.mark.parametrize("asked", ["cached", "around"])
 def test_a_dead_stub_behind_a_cache_is_found_where_the_model_takes_larger_inputs(
-    start_triton, tmp_path, probing, caching, text, asked
+    server, probing, model, asked
 ) -> None:
-    models = tmp_path / "models"
-    cached_model(models, text, ANY_LENGTH)
-    if asked == "around":
-        lines = text.splitlines()
-        [rows] = [line for line in lines if line.startswith("max_batch_size")]
-        [its_input] = [line for line in lines if line.startswith("input ")]
-        [usual] = [li for li in ensemble_of("").splitlines() if li.startswith("input ")]
-        around = ensemble_of("cached", rows).replace(usual, its_input)
-        write_model(models, "around", around)
-    server = start_triton(models, arguments=caching)
     probed = probing(server, asked, timeout_seconds=10)
     while "cached" not in probed.attempt():
         pass
     proven = sum(probed.attempt() == {"ok"} for _ in range(12))
     assert proven >= 9
     assert probed.serving is True
-    kill_stubs(server)
+    kill_stub(server, model)
     # 256 requests are left at least, of which some are known.
     deadline = time.monotonic() + patience()
     while probed.serving is not False:
@@ -329,18 +330,15 @@ def test_a_dead_stub_behind_a_cache_is_found_where_the_model_takes_larger_inputs
 
 
 def test_a_model_that_refuses_larger_inputs_is_unproven_and_not_failing(
-    start_triton, tmp_path, probing, caching
+    server, probing
 ) -> None:
-    models = tmp_path / "models"
-    cached_model(models, config(datatype="TYPE_INT32", dims="[-1]"), LENGTH_1_ONLY)
-    server = start_triton(models, arguments=caching)
-    probed = probing(server, "cached", timeout_seconds=10)
+    probed = probing(server, "length_1_only", timeout_seconds=10)
     while "cached" not in probed.attempt():
         pass
     found = [probed.attempt() for _ in range(10)]
     assert set().union(*found) <= {"ok", "cached"}
     assert probed.serving is not False
-    kill_stubs(server)
+    kill_stub(server, "length_1_only")
     for _ in range(6):
         assert probed.attempt() == {"cached"}
     assert probed.serving is None

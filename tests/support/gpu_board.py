@@ -54,14 +54,6 @@ def counter_joules(handle: Any) -> float:
     return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
 
 
-def powers_watts(handle: Any) -> tuple[float, float]:
-    """Instantaneous power, and its average over a second."""
-    found = pynvml.nvmlDeviceGetFieldValues(
-        handle, [pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_FI_DEV_POWER_AVERAGE]
-    )
-    return found[0].value.uiVal / 1000, found[1].value.uiVal / 1000
-
-
 @dataclass(frozen=True)
 class Span:
     """Energy of the board over a time."""
@@ -123,14 +115,6 @@ class Mixed:
     """Share of the time in which each model, or one of them, is busy."""
     seed: int
     errors: list[BaseException] = field(default_factory=list)
-
-    def alternating(self) -> None:
-        """One model at a time."""
-        rng = np.random.default_rng(self.seed)
-        until = time.monotonic() + self.seconds
-        while time.monotonic() < until:
-            model = str(rng.choice(self.models))
-            self._spell(model, rng, until)
 
     def overlapping(self) -> None:
         """Every model by itself, so that their kernels share the board at times."""

@@ -47,7 +47,7 @@ class _Server:
             self._process = subprocess.Popen(
                 [self._name, *flags, "--log.level=warn"], stdout=log, stderr=log
             )
-        wait_until(self._ready, self.log.read_text, pause=0.05)
+        wait_until(self._ready, self.log.read_text)
 
     def _ready(self) -> bool:
         assert self._process is not None
@@ -147,7 +147,7 @@ class Prometheus(_Server):
     ) -> list[dict[str, Any]]:
         """The result of `expression` as soon as it has one."""
         what = f"{expression} is not empty"
-        return wait_until(lambda: self.query(expression), what, seconds, pause=0.2)
+        return wait_until(lambda: self.query(expression), what, seconds)
 
 
 class Alertmanager(_Server):

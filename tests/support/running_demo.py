@@ -32,7 +32,7 @@ def running_demo(log: Path, *arguments: str) -> Generator[None]:
             assert process.poll() is None, printed()
             return "ready after" in printed()
 
-        wait_until(is_ready, printed, pause=0.2)
+        wait_until(is_ready, printed)
         yield
     finally:
         process.terminate()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from commands import COMMAND
-from waiting import PATIENCE_SECONDS, patience, wait_until
+from waiting import PATIENCE_SECONDS, patience, pause, wait_until
 
 from exporter.output.exposition import parse_text
 
@@ -166,7 +166,8 @@ class SidecarProcess:
         `timeout_seconds` counts from `since`, an instant of time.monotonic(), and is
         stretched by `patience`.
         """
-        since = since or time.monotonic()
+        started = time.monotonic()
+        since = since or started
         while True:
             asked = time.monotonic()
             page = self.page()
@@ -182,7 +183,7 @@ class SidecarProcess:
                     f"did not come about in {asked - since:.1f} s; the page:\n"
                     f"{shown}\nthe log:\n{self.log[-4000:]}"
                 )
-            time.sleep(0.03)
+            pause(asked - started)
 
     def settle(self, looks: int = 2) -> Page:
         """The page after so many more successful looks at the statistics."""

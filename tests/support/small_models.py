@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from exporter.triton.embedded import EmbeddedTriton
 
 COUNTS: Final = """
 import time
@@ -94,3 +97,10 @@ def write_model(repository: Path, name: str, text: str, code: str = COUNTS) -> N
     (folder / "config.pbtxt").write_text(text, "utf-8")
     if "ensemble" not in text:
         (folder / "1" / "model.py").write_text(code, "utf-8")
+
+
+def kill_stub(server: EmbeddedTriton, model: str) -> None:
+    """Kill the backend's process of one model."""
+    for pid in server.stub_pids():
+        if f"/{model}/" in Path(f"/proc/{pid}/cmdline").read_text("utf-8"):
+            os.kill(pid, signal.SIGKILL)

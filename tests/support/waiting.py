@@ -20,12 +20,15 @@ def patience(seconds: float = PATIENCE_SECONDS) -> float:
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
+def pause(waited: float) -> None:
+    """Sleep for a tenth of the time waited so far: soon again at first, then seldom."""
+    time.sleep(min(0.2, max(0.01, waited / 10)))
+
+
 def wait_until(
     holds: Callable[[], T],
     what: object = "",
     seconds: float = PATIENCE_SECONDS,
-    *,
-    pause: float = 0.01,
 ) -> T:
     """Return the first true result of `holds`; fail with `what` after `patience(seconds)`.
 
@@ -37,7 +40,7 @@ def wait_until(
         if waited > patience(seconds):
             shown = what() if callable(what) else what
             raise AssertionError(f"not so after {waited:.0f} s: {shown or holds}")
-        time.sleep(pause)
+        pause(waited)
     return found
 
 
