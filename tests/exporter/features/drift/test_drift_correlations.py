@@ -47,11 +47,13 @@ def test_a_change_of_correlation_alone_is_an_alarm_on_the_joint_feature(bench, l
     assert psi > upper > 0
     assert bench.value("triton_feature_missing_ratio", "m", "(joint)") is None
     (change,) = bench.document()["changes"]
-    assert change["feature"] == "(joint)"
+    assert change["says"].startswith("(joint): correlations between columns differ")
     (pair,) = change["pairs"]
     assert pair["columns"] == ["x[0]", "x[1]"]
     assert pair["before"] == pytest.approx(0.0, abs=0.05)
     assert pair["since"] == pytest.approx(0.95, abs=0.02)
+    told = f"x[0] and x[1]: correlation {pair['before']:.2f} -> {pair['since']:.2f}"
+    assert change["says"].endswith(told)
     (event,) = (entry for entry in log if entry["event"] == "drift_alarm")
     assert event["correlations"].startswith("x[0] and x[1]: correlation ")
 

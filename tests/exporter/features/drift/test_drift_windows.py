@@ -22,6 +22,7 @@ def test_clean_data_raise_no_alarm_and_a_shift_names_its_feature(bench, entry):
     document = bench.document()
     (change,) = document["changes"]
     assert change["feature"] == "x[1]"
+    assert change["says"].startswith("x[1]: shifted up by 0.")
     assert 0.3 < change["shift_sigma"] < 0.7
     assert document["worst"][0]["feature"] == "x[1]"
     assert document["since_timestamp_seconds"] == began
