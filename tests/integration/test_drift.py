@@ -114,7 +114,7 @@ def test_older_patients_are_noticed_and_a_kill_9_forgets_nothing(
         )
         (told,) = json.loads(sidecar.get("/api/v1/status").body)["drift"]
         assert told["alarm"] is True
-        assert told["changes"][0]["feature"] == "age"
+        assert told["changes"][0]["says"].startswith("age: shifted up by")
         since = page.value("triton_model_drift_start_timestamp_seconds")
         saved = "tritonwatch_drift_state_saved_timestamp_seconds"
         window = "triton_drift_window_timestamp_seconds"

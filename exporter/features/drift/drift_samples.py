@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from drift.features import RESERVED
 from drift.grid import OTHER, UNSEEN
 from exporter import catalogue
 from exporter.samples import Sample
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -215,6 +217,7 @@ def _bin_label(profile: Profile, feature: int, cells: Sequence[int]) -> str:
 
 
 _WORST: Final = 10
+_WORTH_A_WORD: Final = 0.1
 
 
 def document(subject: Subject) -> dict[str, Any]:
@@ -266,6 +269,7 @@ def _change(culprit: Culprit) -> dict[str, Any]:
     return {
         "feature": culprit.feature,
         "kind": culprit.channel,
+        "says": sentence(culprit),
         "shift_sigma": _finite(culprit.shift_sigma),
         "scale_ratio": _finite(culprit.scale_ratio),
         "rates": [
@@ -285,6 +289,40 @@ def _change(culprit: Culprit) -> dict[str, Any]:
             for pair in culprit.pairs
         ],
     }
+
+
+def sentence(culprit: Culprit) -> str:
+    """Return the feature, its kind of change and the amount, in a sentence."""
+    name = culprit.feature
+    if name.startswith(RESERVED):
+        _, before, since = culprit.rates[-1]
+        pairs = "".join(f"; {pair}" for pair in culprit.pairs)
+        return (
+            f"{name}: correlations between columns differ from the reference in "
+            f"{percent(since)} of batches, usually in {percent(before)}{pairs}"
+        )
+    for event, before, since in culprit.rates:
+        if event == culprit.channel:
+            return f"{name}: {event} rose from {percent(before)} to {percent(since)} of rows"
+    if culprit.channel in {"location", "scale"}:
+        return f"{name}: {' and '.join(_moves(culprit))}"
+    if not culprit.bins:
+        return f"{name}: its distribution has another shape"
+    most = culprit.bins[0]
+    return f"{name}: {most.label} went from {percent(most.before)} to {percent(most.since)}"
+
+
+def _moves(culprit: Culprit) -> list[str]:
+    """A shift and a change of spread, as far as they are worth a word."""
+    shift, ratio = culprit.shift_sigma, culprit.scale_ratio
+    way = "up" if shift > 0 else "down"
+    moved = f"shifted {way} by {abs(shift):.2f} sigma"
+    spread = f"spread times {ratio:.2f}"
+    moves = [
+        *([moved] if abs(shift) >= _WORTH_A_WORD else []),
+        *([spread] if abs(ratio - 1.0) >= _WORTH_A_WORD else []),
+    ]
+    return moves or [moved if culprit.channel == "location" else spread]
 
 
 def _worst(watch: Watch, result: WindowResult) -> list[dict[str, Any]]:
