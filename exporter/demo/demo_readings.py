@@ -187,8 +187,8 @@ def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
     needed = minimum_count(quantile)
     if value is not None:
         worth = _one(series, "triton_request_latency_effective_samples", wanted)
-        why = f"{worth:.0f} of {needed}" if worth else "too soon"
-        return f"{1e3 * value:.3g} [? {why}]"
+        so_far = f"{worth:.0f} of {needed}" if worth else "too soon"
+        return f"{1e3 * value:.3g} [? {so_far}]"
     key = {"model": model, "version": version}
     traced = _one(series, "triton_request_duration_seconds_count", key)
     if traced is None and not series["tritonwatch_trace_records_total"]:

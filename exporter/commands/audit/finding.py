@@ -28,9 +28,9 @@ class _Titles(string.Formatter):
     """Formats `{share!p}` in percent, and `{seconds!d}` as a duration."""
 
     def convert_field(self, value: object, conversion: object) -> object:
-        forms: dict[str, Callable[[float], str]] = {"p": percent, "d": duration}
-        shown = forms.get(str(conversion))
-        return shown(value) if shown and isinstance(value, float) else value
+        if conversion in {"p", "d"} and isinstance(value, float):
+            return percent(value) if conversion == "p" else duration(value)
+        return value
 
 
 @dataclass(frozen=True, slots=True)

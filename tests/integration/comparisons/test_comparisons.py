@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from accesses import access_to
 from compared_versions import EFFECT, PAIRS, comparison, decided, verdict
-from exporter.features.comparison.paired_requests import Side, infer
 
-from exporter.features.comparison.comparison_inputs import Input
+from exporter.features.comparison.comparison_inputs import Input, Side, infer
 from exporter.triton.faulty_model import Fault, set_fault
 from exporter.triton.grpc import GrpcClient
 
