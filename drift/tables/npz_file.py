@@ -1,7 +1,7 @@
 """NPZ: arrays by name, each a tensor of (rows, *row shape). Nothing pickled is read.
 
 Rows are unpacked a chunk at a time. Arrays in Fortran order have no rows to read one after
-the other: they are unpacked whole.
+the other: they are unpacked whole, all together up to `_MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _UNREADABLE: Final = (
     zlib.error,
 )
 _CHUNK_BYTES: Final = 64 << 20
+_MOST_BYTES: Final = 256 << 20
 _HEADERS: Final = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -123,6 +124,7 @@ class NpzFile:
         size = max(min(size, _CHUNK_BYTES // max(row_bytes, 1)), 1)
         with contextlib.ExitStack() as stack, self._explained():
             archive = stack.enter_context(zipfile.ZipFile(self._path))
+            self._check_whole()
             files: dict[str, IO[bytes]] = {}
             whole: dict[str, NDArray[np.generic]] = {}
             for name, member in self._members.items():
@@ -157,6 +159,16 @@ class NpzFile:
                 name = entry.removesuffix(".npy")
                 found[name] = _Member(entry, shape, fortran, dtype)
         return found
+
+    def _check_whole(self) -> None:
+        whole = {n: m for n, m in self._members.items() if m.is_whole}
+        size = sum(self.rows * member.row_bytes for member in whole.values())
+        if size > _MOST_BYTES:
+            raise DataError(
+                f"{self._path}:{', '.join(whole)}",
+                f"found {size >> 20} MiB in Fortran order; want at most "
+                f"{_MOST_BYTES >> 20} MiB, or arrays saved with np.ascontiguousarray",
+            )
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -6,8 +6,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from drift.forecast import MIN_WINDOWS, Outlook, forecast
+from drift.forecast import _CORRELATIONS, MIN_WINDOWS, Outlook, _shape, forecast
 
 
 def autoregressive(rng, count, strength, deviation):
@@ -167,6 +168,41 @@ def test_below_is_judged_by_the_level_after_a_shift():
     assert forecast(fell, 0.9, rng).outlook is Outlook.BELOW
     recovered = 0.85 + 0.1 * (np.arange(60) >= 54) + noise
     assert forecast(recovered, 0.9, rng).outlook is Outlook.SHOCKS
+
+
+def criteria(times, series):
+    """Flat, trend and shift by the full covariance matrix (scipy), as an oracle."""
+    found = dict.fromkeys((Outlook.FLAT, Outlook.DECAY, Outlook.SHOCKS), np.inf)
+    count = series.size
+    one = np.ones(count)
+    designs = [(Outlook.FLAT, 0, np.stack((one,), 1))]
+    designs.append((Outlook.DECAY, 1, np.stack((one, times), 1)))
+    for place in range(3, count - 2):
+        step = (np.arange(count) >= place).astype(float)
+        designs.append((Outlook.SHOCKS, 3, np.stack((one, step), 1)))
+    for correlation in _CORRELATIONS:
+        noise = correlation ** np.abs(times[:, None] - times)
+        inverse = np.linalg.inv(noise)
+        for outlook, parameters, design in designs:
+            fitted = np.linalg.solve(
+                design.T @ inverse @ design, design.T @ inverse @ series
+            )
+            left = series - design @ fitted
+            variance = left @ inverse @ left / count
+            density = stats.multivariate_normal(cov=variance * noise).logpdf(left)
+            cost = parameters * np.log(count)
+            found[outlook] = min(found[outlook], -2 * density + cost)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_shape_is_that_of_the_full_likelihood(seed):
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.choice(45, 30, replace=False)).astype(float)  # with gaps
+    level = (0.0, 0.002 * times, 0.04 * (times > 20))[seed % 3]
+    series = 0.9 + level + 0.01 * autoregressive(rng, 30, 0.5, 1.0)
+    expected = criteria(times, series)
+    assert _shape(times, series)[0] is min(expected, key=lambda kind: expected[kind])
 
 
 def test_what_is_below_already_is_said_to_be():

@@ -17,6 +17,7 @@ from table_files import csv_file, npz_file, parquet_file, read
 
 from drift.errors import DataError, SchemaError
 from drift.tables.layout import Layout
+from drift.tables.npz_file import NpzFile
 from drift.tables.reading import Choices, Table, digest
 
 
@@ -73,10 +74,22 @@ def zeros_npz(path):
             file.write(bytes(8_000_000))
 
 
-def test_arrays_in_fortran_order_are_read_by_rows(tmp_path):
-    path = npz_file(tmp_path, x=np.asfortranarray(np.arange(6.0).reshape(3, 2)))
-    _, rows = read(path)
-    assert rows["x"].tolist() == [[0, 1], [2, 3], [4, 5]]
+def test_arrays_in_fortran_order_are_bounded_together(tmp_path):
+    path = tmp_path / "data.npz"
+    rows = 5_000_000
+    header = {"descr": "<f8", "fortran_order": True, "shape": (rows, 2)}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in "abcd":
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                for _ in range(16):
+                    file.write(bytes(5_000_000))
+    with pytest.raises(DataError, match="found 305 MiB in Fortran order"):
+        next(NpzFile(path).chunks(100))
+    path.unlink()
+    small = tmp_path / "small.npz"
+    np.savez(small, x=np.asfortranarray(np.arange(6.0).reshape(3, 2)))
+    assert next(NpzFile(small).chunks(2))["x"].tolist() == [[0, 1], [2, 3]]
 
 
 def long_texts(path):
