@@ -133,6 +133,14 @@ class Slo:
         return min(limits, default=None)
 
     @property
+    def whole_answer_seconds(self) -> float | None:
+        """The longest limit on whole answers; None where a term concerns parts of streams."""
+        timed = [term for term in self.terms if term.limit_seconds is not None]
+        if any(term.measure != "latency" for term in timed):
+            return None
+        return max((t.limit_seconds or 0.0 for t in timed), default=None)
+
+    @property
     def allowed(self) -> NDArray[np.float64]:
         """The share (K,) that may miss, a term each."""
         return np.array([term.allowed_ratio for term in self.terms])
