@@ -158,9 +158,9 @@ class Slo:
         reasons = {term.text: term.unmeasured(requests) for term in self.terms}
         return "; ".join(f"{text}: {why}" for text, why in reasons.items() if why)
 
-    def good(self, requests: Requests) -> int:
-        """Return the number of requests that miss none of the terms."""
-        return int(np.count_nonzero(~self.misses(requests).any(axis=1)))
+    def good(self, requests: Requests) -> NDArray[np.bool_]:
+        """Return a mask (N,) of the requests that miss none of the terms."""
+        return ~self.misses(requests).any(axis=1)
 
 
 def seconds_of(requests: Requests, measure: Measure) -> NDArray[np.floating]:

@@ -173,16 +173,15 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
 
 def _streamed(result: RunResult) -> Iterator[str]:
     """Lines for the tokens, where the server counts them, and responses of correct answers."""
-    requests, seconds = result.requests, result.duration_seconds
-    requests = requests.where(requests.outcome == Outcome.OK)
+    requests = result.requests
     for title, counts in (
         ("output tokens", requests.tokens),
         ("responses", requests.responses),
     ):
-        known = counts[counts > 0]
+        known = counts[(counts > 0) & (requests.outcome == Outcome.OK)]
         if known.size:
             yield (
-                f"  {title:<14} {int(known.sum()) / seconds:.5g}/s, "
+                f"  {title:<14} {result.per_second(counts):.5g}/s, "
                 f"{known.mean():.4g} a request"
             )
 
@@ -195,8 +194,7 @@ def _goodput(scenario: Scenario, result: RunResult) -> Iterator[str]:
         yield f"  goodput        NOT MEASURED: {unmeasured}"
         return
     good = limits.good(result.requests)
-    share = good / len(result.requests)
     yield (
-        f"  goodput        {good / result.duration_seconds:.5g}/s: {percent(share)} of "
+        f"  goodput        {result.per_second(good):.5g}/s: {percent(good.mean())} of "
         f"requests within {limits.text}"
     )

@@ -302,6 +302,7 @@ class _Run:
                 in_flight=self._in_flight,
                 payload_sha256=self._mix.sha256,
                 started_at=started_at,
+                schedule_seconds=self._length,
                 profile=self._options.profile or {},
                 versions=surroundings.versions(),
                 hardware=surroundings.hardware(),

@@ -133,14 +133,15 @@ class Goodput(Settings):
 
 def streams_of(result: RunResult) -> Streams | None:
     """Return the rates of a run's streams; None without any."""
-    requests, seconds = result.requests, result.duration_seconds
-    requests = requests.where(requests.outcome == Outcome.OK)
-    if not requests.responses.any() or seconds <= 0:
+    requests = result.requests.where(result.requests.outcome == Outcome.OK)
+    if not requests.responses.any() or result.duration_seconds <= 0:
         return None
     tokens = requests.tokens[requests.tokens > 0]
     return Streams(
-        responses_per_second=int(requests.responses.sum()) / seconds,
-        output_tokens_per_second=int(tokens.sum()) / seconds if tokens.size else None,
+        responses_per_second=result.per_second(result.requests.responses),
+        output_tokens_per_second=result.per_second(result.requests.tokens)
+        if tokens.size
+        else None,
         output_tokens_of_a_request=float(tokens.mean()) if tokens.size else None,
     )
 
@@ -158,8 +159,8 @@ def goodput_of(result: RunResult) -> Goodput | None:
     good = parsed.good(result.requests)
     return Goodput(
         limits=limits,
-        requests_per_second=good / result.duration_seconds,
-        ratio=good / len(result.requests),
+        requests_per_second=result.per_second(good),
+        ratio=float(good.mean()),
     )
 
 
