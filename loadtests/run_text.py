@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import numpy as np
 
 from loadtests.dependent_intervals import supported_quantile
+from loadtests.report.objective_report import judged
 from loadtests.result import Outcome
 from pages.units import duration, percent
 
@@ -157,18 +158,20 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
     objective = scenario.objective()
     if objective is None:
         return
-    for term, found in zip(
-        objective.terms, objective.results(result.requests), strict=True
-    ):
+    for term in objective.terms:
+        found = judged(term, result.requests)
         if found.passed is None:
             yield f"  {term.text:<14} NOT MEASURED: {found.unmeasured}"
             continue
         state = "met" if found.passed else "MISSED"
         gaps = f"; {found.without_gap} answers without a gap not measured"
         yield (
-            f"  {term.text:<14} {state}: {percent(found.missed_ratio)} missed, "
+            f"  {term.text:<14} {'NOT PROVEN' if found.unproven else state}: "
+            f"{percent(found.missed_ratio)} missed, "
             f"{percent(term.allowed_ratio)} allowed{gaps if found.without_gap else ''}"
         )
+        if found.unproven:
+            yield f"    {found.unproven}"
 
 
 def _streamed(result: RunResult) -> Iterator[str]:
