@@ -337,6 +337,26 @@ HISTOGRAMS: Final = (
 """Names of the histograms that are computed from requests."""
 
 
+def seconds_over_all(requests: Requests) -> dict[str, Floats]:
+    """Return times over all requests, in order, by the name of their histogram.
+
+    Without a correct answer they are infinite, so that a quantile counts every miss. Those
+    of streams are over the entries of the mix that stream; answers of one response or
+    token have no gap and are left out.
+    """
+    streaming = np.unique(requests.entry[requests.responses > 0])
+    streams = requests.where(np.isin(requests.entry, streaming))
+    answered = requests.outcome == Outcome.OK
+    begun = streams.outcome == Outcome.OK
+    gaps = np.where(begun, streams.mean_gap, np.inf)
+    return {
+        "from_intended": requests.waits,
+        "from_send": np.where(answered, requests.done - requests.sent, np.inf),
+        "first_response": np.where(begun, streams.first - streams.intended, np.inf),
+        "mean_gap": gaps[~np.isnan(gaps)],
+    }
+
+
 def histograms_of(requests: Requests) -> dict[str, Histogram]:
     """Return the histograms that can be computed from the requests, by name."""
     timed = requests.where(requests.timed)

@@ -25,6 +25,7 @@ from loadtests.result import (
     Unanswered,
     Verdict,
     finite,
+    seconds_over_all,
 )
 
 if TYPE_CHECKING:
@@ -64,20 +65,22 @@ def summary(result: RunResult) -> dict[str, Any]:
     outcomes = {
         outcome.name.lower(): result.requests.count(outcome) for outcome in Outcome
     }
+    exact = seconds_over_all(result.requests)
     return {
         "requests": len(result.requests),
         "outcomes": outcomes,
         "requests_per_second": result.throughput,
         "intended_requests_per_second": result.intended_rate,
         "miss_ratio": result.miss_ratio,
-        "latency_seconds": _quantiles(result.from_intended)
-        | {f"p{100 * q:g}": _exact(result.requests, q) for q in QUANTILES},
-        "service_seconds": _quantiles(result.from_send),
+        "latency_seconds": _exact(result.from_intended, exact["from_intended"]),
+        "service_seconds": _exact(result.from_send, exact["from_send"]),
         "dispatch_delay_seconds": _quantiles(result.dispatch_delay),
         "schedule": _pace(result.requests.intended),
         "sends": _pace(result.requests.sent),
-        "first_response_seconds": _quantiles(result.first_response),
-        "mean_gap_seconds": _quantiles(result.mean_gap),
+        "first_response_seconds": _exact(
+            result.first_response, exact["first_response"]
+        ),
+        "mean_gap_seconds": _exact(result.mean_gap, exact["mean_gap"]),
         "between_responses_seconds": _quantiles(result.between_responses),
         "output_tokens": int(result.requests.tokens.sum()),
     }
@@ -170,8 +173,14 @@ def _quantiles(histogram: Histogram) -> dict[str, Any]:
     }
 
 
-def _exact(requests: Requests, q: float) -> dict[str, Any]:
-    side = supported_quantile(requests.waits, q)
+def _exact(histogram: Histogram, seconds: Floats) -> dict[str, Any]:
+    """Count, mean and maximum of what was measured, quantiles over all requests."""
+    exact = {f"p{100 * q:g}": _exact_quantile(seconds, q) for q in QUANTILES}
+    return _quantiles(histogram) | exact
+
+
+def _exact_quantile(seconds: Floats, q: float) -> dict[str, Any]:
+    side = supported_quantile(seconds, q)
     if side is None:
         return {"value": None, "interval": None}
     ends = [finite(side.low), finite(side.high)]

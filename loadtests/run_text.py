@@ -9,15 +9,15 @@ import numpy as np
 
 from loadtests.dependent_intervals import supported_quantile
 from loadtests.report.objective_report import judged
-from loadtests.result import Outcome
+from loadtests.result import Outcome, seconds_over_all
 from pages.units import duration, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from exporter.histograms.histogram import Histogram
     from loadtests.engine import Progress
-    from loadtests.result import RunResult
+    from loadtests.result import Floats, RunResult
     from loadtests.scenario import Scenario
 
 SHOWN_ERRORS: Final = 5
@@ -98,13 +98,13 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         f"  correct        {result.throughput:.5g}/s"
         + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
     )
-    if result.from_intended.count:
-        yield _latency_line(result)
+    exact = seconds_over_all(requests)
+    yield from _exact_line(result, exact, "from_intended")
     if about.mode == "open":
-        yield from histogram_line("from send", result.from_send)
+        yield from _exact_line(result, exact, "from_send")
         yield from histogram_line("sender late by", result.dispatch_delay)
-    yield from histogram_line("first response", result.first_response)
-    yield from histogram_line("gap, mean", result.mean_gap)
+    yield from _exact_line(result, exact, "first_response")
+    yield from _exact_line(result, exact, "mean_gap")
     yield from histogram_line("gap, each", result.between_responses)
     yield from _streamed(result)
     yield from _misses(result)
@@ -127,17 +127,21 @@ def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
     yield f"  {name:<14} {'  '.join([*shown, f'max {duration(histogram.max)}'])}"
 
 
-def _latency_line(result: RunResult) -> str:
-    """The exact quantiles over all requests."""
-    waits = result.requests.waits
-    sides = ((q, supported_quantile(waits, q)) for q in _QUANTILES)
+def _exact_line(
+    result: RunResult, exact: Mapping[str, Floats], name: str
+) -> Iterator[str]:
+    """One line of exact quantiles over all requests; none where nothing was measured."""
+    measured: Histogram = getattr(result, name)
+    if not measured.count:
+        return
+    sides = ((q, supported_quantile(exact[name], q)) for q in _QUANTILES)
     shown = [
         f"p{100 * q:g} {duration(s.value) if math.isfinite(s.value) else 'no answer'}"
         for q, s in sides
         if s is not None
     ]
-    slowest = f"max {duration(result.from_intended.max)}"
-    return f"  {'latency':<14} {'  '.join([*shown, slowest])}"
+    slowest = f"max {duration(measured.max)}"
+    yield f"  {NAMES[name]:<14} {'  '.join([*shown, slowest])}"
 
 
 def _misses(result: RunResult) -> Iterator[str]:

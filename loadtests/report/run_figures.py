@@ -9,7 +9,13 @@ import numpy as np
 from exporter.settings import Settings
 from loadtests.dependent_intervals import supported_quantile
 from loadtests.load_objective import parse_limits
-from loadtests.result import HISTOGRAMS, Outcome, finite, quantile_of
+from loadtests.result import (
+    HISTOGRAMS,
+    Outcome,
+    finite,
+    quantile_of,
+    seconds_over_all,
+)
 
 if TYPE_CHECKING:
     from exporter.histograms.histogram import Histogram
@@ -52,15 +58,7 @@ def latencies_of(result: RunResult) -> dict[str, Latency]:
     Gaps between responses are kept as a histogram only, without their order: they have no
     intervals. Nor has the sender's own delay.
     """
-    requests = result.requests
-    timed = requests.where(requests.timed)
-    in_order = {
-        # Over all requests: misses are infinitely late.
-        "from_intended": requests.waits,
-        "from_send": timed.done - timed.sent,
-        "first_response": timed.first - timed.intended,
-        "mean_gap": timed.mean_gap,
-    }
+    in_order = seconds_over_all(result.requests)
     found = {
         name: _latency(getattr(result, name), in_order.get(name))
         for name in (*HISTOGRAMS, "between_responses")

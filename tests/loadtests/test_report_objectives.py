@@ -167,6 +167,35 @@ def test_misses_beyond_the_percentile_make_its_value_infinite_not_unknown() -> N
     assert "no answer" in told
 
 
+def test_streams_without_a_first_response_count_in_its_quantiles(tmp_path) -> None:
+    slo = "ttft_p99<20ms,itl_p99<20ms"
+    result = made(slo, streamed=True, errors=480)
+    failed = result.requests.outcome == Outcome.ERROR
+    result.requests.first[failed] = np.nan
+    result.requests.responses[failed] = 0
+    result = RunResult.of(
+        result.about,
+        result.requests,
+        duration_seconds=40.0,
+        sender_cpu_seconds=1.0,
+    )
+    report = report_of(result)
+    for latency in (report.first_response, report.mean_gap, report.from_send):
+        assert latency.p90.value is not None
+        assert (latency.p99.value, latency.p99.high) == (None, None)
+    assert [term.passed for term in report.objectives] == [False, False]
+    summary = result_file.summary(result)
+    for name in ("first_response", "mean_gap", "service"):
+        assert summary[f"{name}_seconds"]["p99"]["value"] is None
+    text = run_text.text(Scenario(slo=slo, **SCENARIO), result)
+    for name in ("first response", "gap, mean", "from send"):
+        [line] = [line for line in text.splitlines() if line.strip().startswith(name)]
+        assert "p99 no answer" in line
+    told = page_text.render(run_document.document(report))
+    [tile] = [line for line in told.splitlines() if "p99 first response" in line]
+    assert "no answer" in tile
+
+
 def test_limits_are_lines_in_the_charts() -> None:
     slo = "p99<20ms,ttft_p99<5ms,itl_p95<9ms,errors<0.5%"
     report = report_of(made(slo, streamed=True, errors=3))
