@@ -13,7 +13,7 @@ from loadtests.result import Outcome, seconds_over_all
 from pages.units import duration, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from exporter.histograms.histogram import Histogram
     from loadtests.engine import Progress
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
 SHOWN_ERRORS: Final = 5
-_QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
+QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _SECOND: Final = 1.0
 NAMES: Final = {
     "from_intended": "latency",
@@ -121,7 +121,7 @@ def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
         return
     shown = [
         f"p{100 * q:g} {duration(histogram.quantile(q))}"
-        for q in _QUANTILES
+        for q in QUANTILES
         if histogram.quantile_interval(q) is not None
     ]
     yield f"  {name:<14} {'  '.join([*shown, f'max {duration(histogram.max)}'])}"
@@ -134,14 +134,21 @@ def _exact_line(
     measured: Histogram = getattr(result, name)
     if not measured.count:
         return
-    sides = ((q, supported_quantile(exact[name], q)) for q in _QUANTILES)
+    sides = ((q, supported_quantile(exact[name], q)) for q in QUANTILES)
+    values = ((q, None if side is None else side.value) for q, side in sides)
+    yield quantiles_line(NAMES[name], values, measured)
+
+
+def quantiles_line(
+    title: str, values: Iterable[tuple[float, float | None]], measured: Histogram
+) -> str:
+    """One line of quantiles, those that the requests support; infinite ones are misses."""
     shown = [
-        f"p{100 * q:g} {duration(s.value) if math.isfinite(s.value) else 'no answer'}"
-        for q, s in sides
-        if s is not None
+        f"p{100 * q:g} {duration(value) if math.isfinite(value) else 'no answer'}"
+        for q, value in values
+        if value is not None
     ]
-    slowest = f"max {duration(measured.max)}"
-    yield f"  {NAMES[name]:<14} {'  '.join([*shown, slowest])}"
+    return f"  {title:<14} {'  '.join([*shown, f'max {duration(measured.max)}'])}"
 
 
 def _misses(result: RunResult) -> Iterator[str]:
