@@ -228,7 +228,7 @@ class _Run:
         """Return the sender for the target's protocol.
 
         Backoff is for gRPC. Over HTTP a request without a free connection opens one, at
-        once, and is sent once.
+        once.
         """
         timeout, seed = self._options.timeout_seconds, self._options.seed
         if self._target.protocol == "grpc":
