@@ -160,7 +160,7 @@ class Slo:
 
     def good(self, requests: Requests) -> NDArray[np.bool_]:
         """Return a mask (N,) of the requests that miss none of the terms."""
-        return ~self.misses(requests).any(axis=1)
+        return np.logical_not(np.asarray(self.misses(requests).any(axis=1)))
 
 
 def seconds_of(requests: Requests, measure: Measure) -> NDArray[np.floating]:

@@ -115,10 +115,9 @@ def judged(term: Term, requests: Requests) -> Objective:
     side = quantile_side(waits, 1.0 - term.allowed_ratio, _CONFIDENCE)
     certain = _outside(term.limit_seconds, side.low, side.high)
     if certain is None:
-        missed = missed_side(
-            np.where(term.misses(measured), np.inf, 0.0), _CONFIDENCE
-        )
-        certain = _outside(term.allowed_ratio, missed.low, missed.high) or None
+        late = np.where(term.misses(measured), np.inf, 0.0)
+        share = missed_side(late, _CONFIDENCE)
+        certain = _outside(term.allowed_ratio, share.low, share.high) or None
     return Objective(
         **known,
         certain=certain,

@@ -99,9 +99,7 @@ def test_a_connection_that_the_server_closes_costs_no_request(
     options = Options(timeout_seconds=20.0)
     with closing(7, reads_one_more=reads_one_more) as server:
         if mode == "open":
-            result = run_open(
-                server.target, MIX, np.arange(200) / 200, options=options
-            )
+            result = run_open(server.target, MIX, np.arange(200) / 200, options=options)
         else:
             result = run_closed(
                 server.target,
