@@ -23,7 +23,11 @@ import numpy as np
 
 from exporter.histograms.quantiles import interval_ranks
 from exporter.numerics import normal
-from exporter.numerics.dependence import LEAST_FREEDOM, sequence_inflation
+from exporter.numerics.dependence import (
+    LEAST_BATCHES,
+    LEAST_FREEDOM,
+    sequence_inflation,
+)
 from loadtests.result import quantile_of
 
 if TYPE_CHECKING:
@@ -46,6 +50,8 @@ class Side:
 
 def _worth(events: NDArray[np.bool_], confidence: float) -> tuple[float, str]:
     """Return the effective number of independent requests, or why it is unknown."""
+    if events.size < LEAST_BATCHES:
+        return 0.0, f"too few requests ({events.size}); make it longer"
     found = sequence_inflation(events.astype(np.float64))
     if found is None:
         return 0.0, "requests are correlated for too much of the run; make it longer"

@@ -133,6 +133,14 @@ class Slo:
         return min(limits, default=None)
 
     @property
+    def whole_answer_seconds(self) -> float | None:
+        """The longest limit on whole answers; None where a term concerns parts of streams."""
+        timed = [term for term in self.terms if term.limit_seconds is not None]
+        if any(term.measure != "latency" for term in timed):
+            return None
+        return max((t.limit_seconds or 0.0 for t in timed), default=None)
+
+    @property
     def allowed(self) -> NDArray[np.float64]:
         """The share (K,) that may miss, a term each."""
         return np.array([term.allowed_ratio for term in self.terms])
@@ -150,9 +158,9 @@ class Slo:
         reasons = {term.text: term.unmeasured(requests) for term in self.terms}
         return "; ".join(f"{text}: {why}" for text, why in reasons.items() if why)
 
-    def good(self, requests: Requests) -> int:
-        """Return the number of requests that miss none of the terms."""
-        return int(np.count_nonzero(~self.misses(requests).any(axis=1)))
+    def good(self, requests: Requests) -> NDArray[np.bool_]:
+        """Return a mask (N,) of the requests that miss none of the terms."""
+        return np.logical_not(np.asarray(self.misses(requests).any(axis=1)))
 
 
 def seconds_of(requests: Requests, measure: Measure) -> NDArray[np.floating]:

@@ -171,7 +171,8 @@ class About:
     started_at: float
     """Unix time."""
     schedule_seconds: float | None = None
-    """Length of the schedule, idle time at its ends included."""
+    """Length of the schedule, idle time at its ends included; of a closed loop, the time
+    after which nothing is sent."""
     profile: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, Any] = field(default_factory=dict)
@@ -204,8 +205,8 @@ class RunResult:
     between_responses: Histogram
     """Time between two responses, of streams: all of them, one value a gap."""
     duration_seconds: float
-    """From the start to the last answer, or to the end of the schedule if later; of a
-    closed loop that was held back, to the end of the time that it was given."""
+    """From the start to the last answer or timeout, or to the end of the schedule if
+    later; of a closed loop that was held back, to the end of the time that it was given."""
     sender_cpu_seconds: float
     verdict: Verdict = Verdict()
     errors: Mapping[str, int] = field(default_factory=dict)
@@ -263,9 +264,35 @@ class RunResult:
         return due.size / (seconds or self.duration_seconds)
 
     @property
+    def sending_seconds(self) -> float:
+        """Length of the time in which requests were sent: that of the rates."""
+        whole = self.duration_seconds
+        return min(self.about.schedule_seconds or whole, whole)
+
+    @property
     def throughput(self) -> float:
         """Correct answers per second."""
-        return self.requests.count(Outcome.OK) / self.duration_seconds
+        return self.per_second(np.ones(len(self.requests)))
+
+    def per_second(self, amounts: NDArray[Any]) -> float:
+        """Return the rate of what correct answers brought: `amounts` (N,), one a request.
+
+        A request that hangs at the end lengthens a run, and is no reason for a lower rate.
+        In an open loop, it is the rate of the best window as long as the schedule: a
+        server that keeps up answers as fast as it is asked, only later. In a closed loop
+        an answer under way when the sends end counts by its share of the time before.
+        """
+        answered = self.requests.outcome == Outcome.OK
+        requests, counted = self.requests.where(answered), amounts[answered]
+        end = self.sending_seconds
+        if self.about.mode == "closed":
+            taken = np.maximum(requests.done - requests.sent, np.finfo(np.float64).tiny)
+            shares = np.clip((end - requests.sent) / taken, 0.0, 1.0)
+            return float((counted * shares).sum()) / end
+        order = np.argsort(requests.done)
+        done, sums = requests.done[order], np.cumsum([0, *counted[order]])
+        found = sums[np.searchsorted(done, done + end)] - sums[:-1]
+        return float(found.max(initial=0.0)) / end
 
     @property
     def miss_ratio(self) -> float | None:
@@ -310,7 +337,27 @@ HISTOGRAMS: Final = (
 """Names of the histograms that are computed from requests."""
 
 
-def seconds_of(requests: Requests) -> dict[str, Floats]:
+def seconds_over_all(requests: Requests) -> dict[str, Floats]:
+    """Return times over all requests, in order, by the name of their histogram.
+
+    Without a correct answer they are infinite, so that a quantile counts every miss. Those
+    of streams are over the entries of the mix that stream; answers of one response or
+    token have no gap and are left out.
+    """
+    streaming = np.unique(requests.entry[requests.responses > 0])
+    streams = requests.where(np.isin(requests.entry, streaming))
+    answered = requests.outcome == Outcome.OK
+    begun = streams.outcome == Outcome.OK
+    gaps = np.where(begun, streams.mean_gap, np.inf)
+    return {
+        "from_intended": requests.waits,
+        "from_send": np.where(answered, requests.done - requests.sent, np.inf),
+        "first_response": np.where(begun, streams.first - streams.intended, np.inf),
+        "mean_gap": gaps[~np.isnan(gaps)],
+    }
+
+
+def measured_seconds(requests: Requests) -> dict[str, Floats]:
     """Return the finite values of each of `HISTOGRAMS`, by name."""
     timed = requests.where(requests.timed)
     return {
@@ -324,7 +371,7 @@ def seconds_of(requests: Requests) -> dict[str, Floats]:
 
 def histograms_of(requests: Requests) -> dict[str, Histogram]:
     """Return the histograms that can be computed from the requests, by name."""
-    return {name: histogram_of(s) for name, s in seconds_of(requests).items()}
+    return {name: histogram_of(s) for name, s in measured_seconds(requests).items()}
 
 
 def histogram_of(seconds: Floats) -> Histogram:

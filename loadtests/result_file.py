@@ -25,8 +25,9 @@ from loadtests.result import (
     Unanswered,
     Verdict,
     finite,
+    measured_seconds,
     quantile_of,
-    seconds_of,
+    seconds_over_all,
 )
 
 if TYPE_CHECKING:
@@ -66,21 +67,25 @@ def summary(result: RunResult) -> dict[str, Any]:
     outcomes = {
         outcome.name.lower(): result.requests.count(outcome) for outcome in Outcome
     }
-    seconds = seconds_of(result.requests)
+    measured = measured_seconds(result.requests)
+    over_all = seconds_over_all(result.requests)
+
+    def exact(name: str) -> dict[str, Any]:
+        return _exact(measured[name], over_all[name])
+
     return {
         "requests": len(result.requests),
         "outcomes": outcomes,
         "requests_per_second": result.throughput,
         "intended_requests_per_second": result.intended_rate,
         "miss_ratio": result.miss_ratio,
-        "latency_seconds": _spread(seconds["from_intended"])
-        | {f"p{100 * q:g}": _exact(result.requests, q) for q in QUANTILES},
-        "service_seconds": _spread(seconds["from_send"]),
-        "dispatch_delay_seconds": _spread(seconds["dispatch_delay"]),
+        "latency_seconds": exact("from_intended"),
+        "service_seconds": exact("from_send"),
+        "dispatch_delay_seconds": _spread(measured["dispatch_delay"]),
         "schedule": _pace(result.requests.intended),
         "sends": _pace(result.requests.sent),
-        "first_response_seconds": _spread(seconds["first_response"]),
-        "mean_gap_seconds": _spread(seconds["mean_gap"]),
+        "first_response_seconds": exact("first_response"),
+        "mean_gap_seconds": exact("mean_gap"),
         "between_responses_seconds": _quantiles(result.between_responses),
         "output_tokens": int(result.requests.tokens.sum()),
     }
@@ -185,8 +190,14 @@ def _quantiles(histogram: Histogram) -> dict[str, Any]:
     }
 
 
-def _exact(requests: Requests, q: float) -> dict[str, Any]:
-    side = supported_quantile(requests.waits, q)
+def _exact(measured: Floats, over_all: Floats) -> dict[str, Any]:
+    """Count, mean and maximum of what was measured, quantiles over all requests."""
+    exact = {f"p{100 * q:g}": _exact_quantile(over_all, q) for q in QUANTILES}
+    return _spread(measured) | exact
+
+
+def _exact_quantile(seconds: Floats, q: float) -> dict[str, Any]:
+    side = supported_quantile(seconds, q)
     if side is None:
         return {"value": None, "interval": None}
     ends = [finite(side.low), finite(side.high)]

@@ -14,6 +14,7 @@ from loadtests.execute import execute, prepared
 from loadtests.interrupt import interruptible
 from loadtests.machine_guard import Guard, GuardLimits, guarded
 from loadtests.profiles import AnyProfile
+from loadtests.report.objective_report import judged
 from loadtests.run_text import Line, text
 from loadtests.scenario_options import require_folders, scenario_of
 
@@ -69,10 +70,12 @@ def exit_of(scenario: Scenario, result: RunResult) -> int:
     objective = scenario.objective()
     if objective is None:
         return EXIT_FINDING if result.miss_ratio else EXIT_OK
-    passed = {term.passed for term in objective.results(result.requests)}
-    if False in passed:
+    terms = [judged(term, result.requests) for term in objective.terms]
+    if any(term.passed is False for term in terms):
         return EXIT_FINDING
-    return EXIT_INVALID if None in passed else EXIT_OK
+    if any(term.passed is None or term.unproven for term in terms):
+        return EXIT_INVALID
+    return EXIT_OK
 
 
 def list_profiles(options: argparse.Namespace) -> int:

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Final, TextIO
 import numpy as np
 
 from loadtests.dependent_intervals import supported_quantile
-from loadtests.result import Outcome
+from loadtests.report.objective_report import judged
+from loadtests.result import Outcome, seconds_over_all
 from pages.units import duration, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from exporter.histograms.histogram import Histogram
     from loadtests.engine import Progress
-    from loadtests.result import RunResult
+    from loadtests.result import Floats, RunResult
     from loadtests.scenario import Scenario
 
 SHOWN_ERRORS: Final = 5
-_QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
+QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _SECOND: Final = 1.0
 NAMES: Final = {
     "from_intended": "latency",
@@ -97,13 +98,13 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         f"  correct        {result.throughput:.5g}/s"
         + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
     )
-    if result.from_intended.count:
-        yield _latency_line(result)
+    exact = seconds_over_all(requests)
+    yield from _exact_line(result, exact, "from_intended")
     if about.mode == "open":
-        yield from histogram_line("from send", result.from_send)
+        yield from _exact_line(result, exact, "from_send")
         yield from histogram_line("sender late by", result.dispatch_delay)
-    yield from histogram_line("first response", result.first_response)
-    yield from histogram_line("gap, mean", result.mean_gap)
+    yield from _exact_line(result, exact, "first_response")
+    yield from _exact_line(result, exact, "mean_gap")
     yield from histogram_line("gap, each", result.between_responses)
     yield from _streamed(result)
     yield from _misses(result)
@@ -120,23 +121,34 @@ def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
         return
     shown = [
         f"p{100 * q:g} {duration(histogram.quantile(q))}"
-        for q in _QUANTILES
+        for q in QUANTILES
         if histogram.quantile_interval(q) is not None
     ]
     yield f"  {name:<14} {'  '.join([*shown, f'max {duration(histogram.max)}'])}"
 
 
-def _latency_line(result: RunResult) -> str:
-    """The exact quantiles over all requests."""
-    waits = result.requests.waits
-    sides = ((q, supported_quantile(waits, q)) for q in _QUANTILES)
+def _exact_line(
+    result: RunResult, exact: Mapping[str, Floats], name: str
+) -> Iterator[str]:
+    """One line of exact quantiles over all requests; none where nothing was measured."""
+    measured: Histogram = getattr(result, name)
+    if not measured.count:
+        return
+    sides = ((q, supported_quantile(exact[name], q)) for q in QUANTILES)
+    values = ((q, None if side is None else side.value) for q, side in sides)
+    yield quantiles_line(NAMES[name], values, measured)
+
+
+def quantiles_line(
+    title: str, values: Iterable[tuple[float, float | None]], measured: Histogram
+) -> str:
+    """One line of quantiles, those that the requests support; infinite ones are misses."""
     shown = [
-        f"p{100 * q:g} {duration(s.value) if math.isfinite(s.value) else 'no answer'}"
-        for q, s in sides
-        if s is not None
+        f"p{100 * q:g} {duration(value) if math.isfinite(value) else 'no answer'}"
+        for q, value in values
+        if value is not None
     ]
-    slowest = f"max {duration(result.from_intended.max)}"
-    return f"  {'latency':<14} {'  '.join([*shown, slowest])}"
+    return f"  {title:<14} {'  '.join([*shown, f'max {duration(measured.max)}'])}"
 
 
 def _misses(result: RunResult) -> Iterator[str]:
@@ -157,32 +169,33 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
     objective = scenario.objective()
     if objective is None:
         return
-    for term, found in zip(
-        objective.terms, objective.results(result.requests), strict=True
-    ):
+    for term in objective.terms:
+        found = judged(term, result.requests)
         if found.passed is None:
             yield f"  {term.text:<14} NOT MEASURED: {found.unmeasured}"
             continue
         state = "met" if found.passed else "MISSED"
         gaps = f"; {found.without_gap} answers without a gap not measured"
         yield (
-            f"  {term.text:<14} {state}: {percent(found.missed_ratio)} missed, "
+            f"  {term.text:<14} {'NOT PROVEN' if found.unproven else state}: "
+            f"{percent(found.missed_ratio)} missed, "
             f"{percent(term.allowed_ratio)} allowed{gaps if found.without_gap else ''}"
         )
+        if found.unproven:
+            yield f"    {found.unproven}"
 
 
 def _streamed(result: RunResult) -> Iterator[str]:
     """Lines for the tokens, where the server counts them, and responses of correct answers."""
-    requests, seconds = result.requests, result.duration_seconds
-    requests = requests.where(requests.outcome == Outcome.OK)
+    requests = result.requests
     for title, counts in (
         ("output tokens", requests.tokens),
         ("responses", requests.responses),
     ):
-        known = counts[counts > 0]
+        known = counts[(counts > 0) & (requests.outcome == Outcome.OK)]
         if known.size:
             yield (
-                f"  {title:<14} {int(known.sum()) / seconds:.5g}/s, "
+                f"  {title:<14} {result.per_second(counts):.5g}/s, "
                 f"{known.mean():.4g} a request"
             )
 
@@ -195,8 +208,7 @@ def _goodput(scenario: Scenario, result: RunResult) -> Iterator[str]:
         yield f"  goodput        NOT MEASURED: {unmeasured}"
         return
     good = limits.good(result.requests)
-    share = good / len(result.requests)
     yield (
-        f"  goodput        {good / result.duration_seconds:.5g}/s: {percent(share)} of "
+        f"  goodput        {result.per_second(good):.5g}/s: {percent(good.mean())} of "
         f"requests within {limits.text}"
     )

@@ -16,11 +16,15 @@ from loadtests.capacity.search import Search, SearchSettings
 from loadtests.capacity.search_report import SaturationReport
 from loadtests.capacity.server_side import saturated
 from loadtests.errors import LoadError
+from loadtests.load_objective import seconds_of
 from loadtests.machine_guard import GuardLimits
+from loadtests.result import quantile_of
 
 if TYPE_CHECKING:
     from loadtests.capacity.guarded_runs import Bench, Record
     from loadtests.capacity.search_report import Ending
+    from loadtests.load_objective import Slo
+    from loadtests.result import Requests
 
 _SEARCH, _BOOTSTRAP = 11, 12  # streams of random numbers of one seed
 _START: Final = 0.6  # of the rate of one request at a time
@@ -66,10 +70,9 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
         LoadError: the server gives no correct answer, or none that the objective can judge.
     """
     began = time.monotonic()
-    unloaded = _reference(bench, settings)
-    limit = bench.slo.limit_seconds
-    if limit is not None and unloaded > limit:
-        return _hopeless(bench, unloaded, began)
+    unloaded, reference = _reference(bench, settings)
+    if evidence := out_of_reach(bench.slo, reference):
+        return _hopeless(unloaded, evidence, began)
     bench.unloaded_p50 = unloaded
     start = ramped(bench, _START / unloaded, settings.search.most_rate)
     rng = np.random.default_rng((bench.scenario.seed, _SEARCH))
@@ -114,7 +117,7 @@ def left_to_search(settings: CampaignSettings, spent_seconds: float) -> SearchSe
     return search.model_copy(update={"budget_seconds": left})
 
 
-def _reference(bench: Bench, settings: CampaignSettings) -> float:
+def _reference(bench: Bench, settings: CampaignSettings) -> tuple[float, Requests]:
     bench.enter("reference")
     result = bench.alone(settings.reference_seconds, _REFERENCE_INDEX)
     p50 = result.quantile(0.5)
@@ -129,7 +132,26 @@ def _reference(bench: Bench, settings: CampaignSettings) -> float:
             f"no rate can be judged by {unmeasured}, with one request at a time"
         )
     bench.log(f"one request at a time: p50 {p50 * 1e3:.3g} ms")
-    return p50
+    return p50, result.requests
+
+
+def out_of_reach(slo: Slo, alone: Requests) -> str:
+    """Return why no rate can meet the objective; empty where one may.
+
+    Requests `alone` were sent one at a time: a term that even the median of what it
+    measures misses then is missed at every rate.
+    """
+    for term in slo.terms:
+        missed = term.misses(alone).mean()
+        if term.limit_seconds is None or missed <= max(term.allowed_ratio, 0.5):
+            continue
+        seconds = seconds_of(alone, term.measure).astype(np.float64)
+        median = quantile_of(seconds[np.isfinite(seconds)], 0.5)
+        return (
+            f"the {term.measure} of one request at a time is {median * 1e3:.3g} ms "
+            f"(median), longer than {term.text} allows"
+        )
+    return ""
 
 
 def ramped(bench: Bench, rate: float, most_rate: float) -> float:
@@ -149,17 +171,13 @@ def ramped(bench: Bench, rate: float, most_rate: float) -> float:
     return rate
 
 
-def _hopeless(bench: Bench, unloaded: float, began: float) -> Findings:
+def _hopeless(unloaded: float, evidence: str, began: float) -> Findings:
     """Return the report for an objective that is missed at one request at a time."""
     return Findings(
         ending="no_rate_holds",
         estimate=None,
         unloaded_p50=unloaded,
-        saturation=SaturationReport(
-            resource="unknown",
-            evidence=f"one request at a time takes {unloaded * 1e3:.3g} ms (median), longer than "
-            f"{bench.slo.text} allows",
-        ),
+        saturation=SaturationReport(resource="unknown", evidence=evidence),
         repetitions=0,
         spent_seconds=time.monotonic() - began,
     )

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter.histograms.histogram import Histogram
+from exporter.histograms.quantiles import interval_ranks, quantile_rank
 from loadtests.announce import AnnouncedRun
+from loadtests.load_objective import TermResult
 from loadtests.result import HISTOGRAMS, Outcome, Verdict, histograms_of
-from loadtests.run_text import NAMES, SHOWN_ERRORS, histogram_line
+from loadtests.run_text import (
+    NAMES,
+    QUANTILES,
+    SHOWN_ERRORS,
+    histogram_line,
+    quantiles_line,
+)
 from loadtests.scenario import ClosedLoop, to_json
+from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from loadtests.load_objective import Term
     from loadtests.result import Requests
     from loadtests.scenario import Scenario
 
+EXIT_FINDING: Final = 1
+EXIT_INVALID: Final = 3
 _LEAD_SECONDS: Final = 0.5
 """Time from the start command to the start: it has to reach every worker."""
 _READY_SECONDS: Final = 120.0
@@ -56,6 +69,43 @@ class Tally:
     def count(self) -> int:
         """Requests that ended."""
         return sum(self.outcomes.values())
+
+    @property
+    def answered(self) -> int:
+        """Requests with a correct answer."""
+        return self.outcomes[Outcome.OK.name.lower()]
+
+    def quantile(self, name: str, q: float) -> float | None:
+        """Return a quantile over all requests that ended, infinite among the misses.
+
+        None where they are too few for it. Those that timed out are at the end of the
+        histogram.
+        """
+        if interval_ranks(self.count, q) is None:
+            return None
+        rank, timed = quantile_rank(self.count, q), self.histograms[name]
+        if rank > min(self.answered, timed.count):
+            return math.inf
+        return timed.quantile(rank / timed.count)
+
+    def judged(self, term: Term) -> TermResult:
+        """Return a term, judged by the counts and the histogram of latencies."""
+        if term.measure != "latency":
+            reason = "senders of Locust's workers keep no times of single requests"
+            return TermResult(None, None, reason)
+        if not self.count:
+            return TermResult(None, None, "no request ended")
+        in_time = self.answered
+        if term.limit_seconds is not None:
+            [within] = self.histograms["from_intended"].cumulative([term.limit_seconds])
+            in_time = min(in_time, within)
+        missed = 1.0 - in_time / self.count
+        if missed > term.allowed_ratio:
+            return TermResult(False, missed)
+        if interval_ranks(self.count, 1.0 - term.allowed_ratio) is None:
+            reason = f"too few requests ({self.count}); make it longer"
+            return TermResult(None, missed, reason)
+        return TermResult(True, missed)
 
     def to_state(self) -> dict[str, Any]:
         """Return it as values for JSON or msgpack."""
@@ -241,6 +291,18 @@ class Coordinator:
                 errors[message] = errors.get(message, 0) + number
         return errors
 
+    def terms(self) -> list[tuple[Term, TermResult]]:
+        """Return the terms of the scenario's objective with their results."""
+        objective, tally = self.scenario.objective(), self.tally()
+        return [(t, tally.judged(t)) for t in (objective.terms if objective else ())]
+
+    def exit_code(self) -> int | None:
+        """Return the exit status as that of `load run`; None leaves it to Locust."""
+        passed = [found.passed for _, found in self.terms()]
+        if self.reasons() or (None in passed and False not in passed):
+            return EXIT_INVALID
+        return EXIT_FINDING if False in passed else None
+
     def document(self) -> dict[str, Any]:
         """The result as JSON can hold it."""
         return {
@@ -251,6 +313,15 @@ class Coordinator:
             "verdict": {"valid": not self.reasons(), "reasons": self.reasons()},
             "warnings": self.warnings(),
             "errors": self.errors(),
+            "objective": [
+                {
+                    "term": term.text,
+                    "passed": found.passed,
+                    "missed_ratio": found.missed_ratio,
+                    "unmeasured": found.unmeasured,
+                }
+                for term, found in self.terms()
+            ],
             "workers": {
                 worker: {
                     "lost": share.lost,
@@ -280,11 +351,29 @@ def _distributed(coordinator: Coordinator) -> Iterator[str]:
     )
     outcomes = ", ".join(f"{n} {name}" for name, n in sorted(tally.outcomes.items()))
     yield f"  requests       {tally.count}: {outcomes or 'none ended'}"
+    if missed := tally.count - tally.answered:
+        yield f"  missed         {percent(missed / tally.count)}"
     for name, title in NAMES.items():
-        yield from histogram_line(title, tally.histograms[name])
+        yield from _quantiles(tally, name, title)
     for message, number in list(coordinator.errors().items())[:SHOWN_ERRORS]:
         yield f"    {number} x {message}"
+    for term, found in coordinator.terms():
+        state = {True: "met", False: "MISSED", None: "NOT JUDGED"}[found.passed]
+        said = found.unmeasured or (
+            f"{percent(found.missed_ratio)} missed, {percent(term.allowed_ratio)} allowed"
+        )
+        yield f"  {term.text:<14} {state}: {said}"
     reasons = coordinator.reasons()
     yield f"  {Verdict(tuple(reasons))}"
     for warning in coordinator.warnings():
         yield f"  note: {warning}"
+
+
+def _quantiles(tally: Tally, name: str, title: str) -> Iterator[str]:
+    """One line of quantiles over all requests, if all correct answers have such a time."""
+    histogram = tally.histograms[name]
+    if name in {"dispatch_delay", "mean_gap"} or histogram.count < tally.answered:
+        yield from histogram_line(title, histogram)
+    elif histogram.count:
+        values = ((q, tally.quantile(name, q)) for q in QUANTILES)
+        yield quantiles_line(title, values, histogram)

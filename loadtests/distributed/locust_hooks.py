@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
 EXIT_USAGE: Final = 2
-EXIT_INVALID: Final = 3
 _DONE_SECONDS: Final = 10.0
 _WEEK_SECONDS: Final = 7 * 86_400
 _POLL_SECONDS: Final = 0.25
@@ -194,8 +193,8 @@ def _conclude(environment: Any) -> None:
     coordinator.close()
     sys.stdout.write(distributed_text(coordinator))
     sys.stdout.flush()
-    if coordinator.reasons() and environment.process_exit_code is None:
-        environment.process_exit_code = EXIT_INVALID
+    if environment.process_exit_code is None:
+        environment.process_exit_code = coordinator.exit_code()
     result: str | None = environment.parsed_options.result
     if result is not None:
         try:

@@ -132,10 +132,11 @@ def _note(
     """Add a block; return the reasons against it."""
     reasons = set(result.verdict.reasons)
     start = result.about.started_at
-    end = start + result.duration_seconds
+    end = start + result.sending_seconds
     meter.wait_past(end)
-    inferences = result.throughput * result.duration_seconds * scenario.models[0].batch
-    blocks.rates.append(inferences / result.duration_seconds)
+    rate = result.throughput * scenario.models[0].batch
+    inferences = rate * result.sending_seconds
+    blocks.rates.append(rate)
     for boundary in meter.sources:
         drawn = meter.drawn(boundary, start, end)
         if not drawn.known:

@@ -108,12 +108,17 @@ class HttpSender(Sender):
 
     def _begin(self, request: Turn, wire: bytes) -> None:
         self._busy += 1
+        late_at = self._loop.time() + self.timeout
         while self.idle:
             connection = self.idle.pop()
             if connection.usable:
-                connection.send(request, wire)
+                connection.send(request, wire, late_at)
                 return
-        task = self._loop.create_task(self._send_on_new(request, wire))
+        self.open(request, wire, late_at)
+
+    def open(self, request: Turn, wire: bytes, late_at: float) -> None:
+        """Send a request on a new connection; at `late_at` of the loop it is too late."""
+        task = self._loop.create_task(self._send_on_new(request, wire, late_at))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
@@ -137,9 +142,9 @@ class HttpSender(Sender):
         """Remove a closed connection."""
         self._connections.discard(connection)
 
-    async def _send_on_new(self, request: Turn, wire: bytes) -> None:
+    async def _send_on_new(self, request: Turn, wire: bytes, late_at: float) -> None:
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout_at(late_at):
                 connection = await self._connect()
         except TimeoutError:
             self.finish(request, Outcome.TIMEOUT, perf_counter(), None)
@@ -147,11 +152,11 @@ class HttpSender(Sender):
             message = f"cannot connect: {_reason(error)}"
             self.lose(request, perf_counter(), message)
         else:
-            connection.send(request, wire)
+            connection.send(request, wire, late_at)
 
     async def _connect(self) -> _Connection:
         _, connection = await self._loop.create_connection(
-            lambda: _Connection(self, self.timeout),
+            lambda: _Connection(self),
             self._target.host,
             self._target.port,
             ssl=self._tls,
@@ -161,11 +166,19 @@ class HttpSender(Sender):
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; `usable` while another request may be sent on it."""
+    """One connection; `usable` while another request may be sent on it.
 
-    def __init__(self, sender: HttpSender, timeout_seconds: float) -> None:
+    A server may close one between two requests. The request that finds it closed is sent
+    once more, on a new connection, where no part of an answer has come; a step
+    of a sequence is not, since the server may have taken it.
+    """
+
+    def __init__(self, sender: HttpSender) -> None:
         self._sender = sender
-        self._timeout = timeout_seconds
+        self._wire, self._late_at = b"", 0.0
+        self._resends = False
+        """True if a request that is lost now may be sent again."""
+        self._has_answered = False
         self._loop = asyncio.get_running_loop()
         self._request: Turn | None = None
         self._received: bytes | bytearray = b""
@@ -187,23 +200,28 @@ class _Connection(asyncio.Protocol):
         request, stream = self._request, self._stream
         if request is not None and stream is not None and stream.is_whole:
             self._judge_stream(request, stream, perf_counter())
+        elif request is not None and self._resends and request.sequence is None:
+            self._release()
+            self._sender.open(request, self._wire, self._late_at)
         elif request is not None:
             reason = "the server closed it" if exc is None else _reason(exc)
             self._lose(perf_counter(), f"connection lost: {reason}")
 
-    def send(self, request: Turn, wire: bytes) -> None:
-        """Send a request and wait for its answer."""
+    def send(self, request: Turn, wire: bytes, late_at: float) -> None:
+        """Send a request and wait for its answer, until `late_at` of the loop."""
         self._request = request
+        self._wire, self._late_at = wire, late_at
+        self._resends = self._has_answered
         self._received = b""
         self._parser = None
         dialect = self._sender.dialects[request.place]
         self._stream = None if dialect is None else StreamedAnswer(dialect)
-        self._late = self._loop.call_later(self._timeout, self._time_out)
+        self._late = self._loop.call_at(late_at, self._time_out)
         self._transport.write(wire)
 
     def close(self) -> None:
         """End it, and the request on it."""
-        self.usable = False
+        self.usable = self._resends = False
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -214,6 +232,7 @@ class _Connection(asyncio.Protocol):
             # An unsolicited answer, or the rest of one that was given up.
             self.close()
             return
+        self._resends = False
         if self._stream is not None:
             self._follow(request, self._stream, data, now)
             return
@@ -238,6 +257,7 @@ class _Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Handle the end of the peer's data."""
+        self.usable = False
         return False
 
     def _keep(self, data: bytes) -> str | None:
@@ -335,6 +355,7 @@ class _Connection(asyncio.Protocol):
         if request is None:
             return
         if self.usable:
+            self._has_answered = True
             self._sender.idle.append(self)
         self._sender.finish(request, outcome, now, message)
 

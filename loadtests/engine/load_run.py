@@ -228,7 +228,7 @@ class _Run:
         """Return the sender for the target's protocol.
 
         Backoff is for gRPC. Over HTTP a request without a free connection opens one, at
-        once, and is sent once.
+        once.
         """
         timeout, seed = self._options.timeout_seconds, self._options.seed
         if self._target.protocol == "grpc":
@@ -302,6 +302,7 @@ class _Run:
                 in_flight=self._in_flight,
                 payload_sha256=self._mix.sha256,
                 started_at=started_at,
+                schedule_seconds=self._length,
                 profile=self._options.profile or {},
                 versions=surroundings.versions(),
                 hardware=surroundings.hardware(),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadtests.capacity.search_report import Bounds, CapacityReport
-    from loadtests.result import Floats, RunResult
+    from loadtests.result import About, Floats, RunResult
     from pages.blocks import Tone
 
 Call = Literal["same", "better", "worse", "unknown"]
@@ -35,6 +35,9 @@ _QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _CONFIDENCE: Final = 1.0 - _ERROR_RATE / (len(_QUANTILES) + 1)
 """Confidence of each figure, so that all hold together (Bonferroni)."""
 _MISSES: Final = "misses"
+_NAMES: Final = {"slo": "objective"}
+_FREE: Final = {"concurrency", "duration_seconds", "requests_per_second"}
+"""Settings of a profile that are compared otherwise, or may differ."""
 _SAID: Final = {
     "same": "no regression: every figure is the same within the tolerance",
     "better": "no regression: at least one figure is better, none is worse",
@@ -113,8 +116,12 @@ def capacities_compared(
         for which, report in (("the first", before), ("the second", after))
         if not report.valid
     ]
-    if before.slo != after.slo:
-        problems.append(f"objectives differ: {before.slo} and {after.slo}")
+    for what in ("slo", "model", "protocol"):
+        one, other = getattr(before, what), getattr(after, what)
+        if one != other:
+            problems.append(f"{_NAMES.get(what, what)}s differ: {one} and {other}")
+    if before.model == after.model and _differently_filled(before, after):
+        problems.append("they sent different payloads")
     first, second = (
         None if r.capacity is None else r.capacity.requests_per_second
         for r in (before, after)
@@ -180,18 +187,39 @@ def _problems(before: RunResult, after: RunResult) -> list[str]:
         found.append(f"one is an {before.about.mode} loop, the other not")
     if before.about.entries != after.about.entries:
         found.append("they loaded different models")
-    elif _differently_filled(before, after):
+    elif _differently_filled(before.about, after.about):
         found.append("they sent different payloads")
+    found += _differently_sent(before.about, after.about)
     rates = before.intended_rate, after.intended_rate
     if before.about.mode == "open" and abs(rates[1] / rates[0] - 1) > _ERROR_RATE:
         found.append(f"they offered {rates[0]:.4g} and {rates[1]:.4g} requests/s")
     return found
 
 
-def _differently_filled(before: RunResult, after: RunResult) -> bool:
+def _differently_sent(before: About, after: About) -> list[str]:
+    """Return what makes one wait where the other does not: concurrency, arrivals, timeout."""
+    found = []
+    if before.mode == after.mode == "closed" and before.in_flight != after.in_flight:
+        found.append(
+            f"they kept {before.in_flight} and {after.in_flight} requests in flight"
+        )
+    if before.timeout_seconds != after.timeout_seconds:
+        seconds = f"{before.timeout_seconds:g} s and {after.timeout_seconds:g} s"
+        found.append(f"timeouts differ: {seconds}")
+    # A setting of one alone is that of another version; rates are compared as sent.
+    for name in sorted(before.profile.keys() & after.profile.keys() - _FREE):
+        one, other = before.profile[name], after.profile[name]
+        if one != other:
+            found.append(f"profiles differ in {name}: {one} and {other}")
+    return found
+
+
+def _differently_filled(
+    before: About | CapacityReport, after: About | CapacityReport
+) -> bool:
     """Other bytes for the same seed; another seed draws others on purpose."""
-    same_seed = before.about.seed == after.about.seed
-    return same_seed and before.about.payload_sha256 != after.about.payload_sha256
+    same_seed = before.seed == after.seed
+    return same_seed and before.payload_sha256 != after.payload_sha256
 
 
 def _quantile(

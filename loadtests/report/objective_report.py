@@ -46,7 +46,8 @@ class Objective(Settings):
     passed: bool | None
     """True if at most `allowed_ratio` of the requests missed it; null if not measured."""
     certain: bool | None
-    """True if the limit lies outside of the 95 % interval; null where that is unknown."""
+    """True if the limit lies outside of the 95 % interval of the quantile, or else the
+    allowed share outside of that of the misses; null where neither is known."""
     limit_seconds: float | None
     """Null of a term on errors."""
     seconds: Measured | None
@@ -66,15 +67,21 @@ class Objective(Settings):
     without_gap: int = 0
     """Answers of one response or token, which a term on gaps does not measure."""
 
+    @property
+    def unproven(self) -> str:
+        """The reason why the requests met it without proving it; empty if they did not."""
+        return self.interval_unknown if self.passed and self.certain is None else ""
+
 
 def objectives_of(result: RunResult) -> tuple[Objective, ...]:
     """Return each term of the run's objective, judged as `load run` judges it."""
     if not result.about.slo:
         return ()
-    return tuple(_judged(t, result.requests) for t in parse(result.about.slo).terms)
+    return tuple(judged(t, result.requests) for t in parse(result.about.slo).terms)
 
 
-def _judged(term: Term, requests: Requests) -> Objective:
+def judged(term: Term, requests: Requests) -> Objective:
+    """Return a term, judged by the requests of a run."""
     known = {
         "term": term.text,
         "measure": term.measure,
@@ -103,11 +110,17 @@ def _judged(term: Term, requests: Requests) -> Objective:
             interval_unknown=side.reason,
             effective_requests=side.effective_requests or None,
         )
-    waits = _seconds(requests.where(~term.gapless(requests)), term.measure)
+    measured = requests.where(~term.gapless(requests))
+    waits = _seconds(measured, term.measure)
     side = quantile_side(waits, 1.0 - term.allowed_ratio, _CONFIDENCE)
+    certain = _outside(term.limit_seconds, side.low, side.high)
+    if certain is None:
+        late = np.where(term.misses(measured), np.inf, 0.0)
+        share = missed_side(late, _CONFIDENCE)
+        certain = _outside(term.allowed_ratio, share.low, share.high) or None
     return Objective(
         **known,
-        certain=_outside(term.limit_seconds, side.low, side.high),
+        certain=certain,
         seconds=Measured(value=side.value, low=finite(side.low), high=finite(side.high))
         if math.isfinite(side.value)
         else None,
@@ -138,16 +151,25 @@ def objective_verdict(report: RunReport) -> tuple[Tone, str] | None:
     unmeasured = [f"{o.term}: {o.unmeasured}" for o in terms if o.passed is None]
     if unmeasured and not failed:
         return "doubt", f"OBJECTIVE NOT MEASURED: {'; '.join(unmeasured)}"
+    unproven = [f"{o.term}: {o.unproven}" for o in terms if o.unproven]
+    if unproven and not failed:
+        return "doubt", f"OBJECTIVE NOT PROVEN: not enough data; {'; '.join(unproven)}"
     result, of = ("missed", failed) if failed else ("met", [o.term for o in terms])
     if not report.valid:
         said = f"this run is invalid; it {result} {', '.join(of)}"
         return "doubt", f"OBJECTIVE NOT PROVEN: {said}"
     said = f"OBJECTIVE {result.upper()}: {', '.join(of)}"
-    near = [] if failed else [one.term for one in terms if one.certain is False]
-    if near:
-        doubt = f"the limit is within the 95 % interval of {', '.join(near)}"
-        return "note", f"{said}; uncertain: {doubt}"
-    return ("bad" if failed else "good"), said
+    judged_by = [one for one in terms if one.term in of]
+    doubts = [
+        f"the limit is within the 95 % interval of {one.term}"
+        if one.certain is False
+        else f"{one.term}: {one.interval_unknown}"
+        for one in judged_by
+        if not one.certain
+    ]
+    if doubts:
+        said = f"{said}; uncertain: {'; '.join(doubts)}"
+    return ("bad" if failed else "note" if doubts else "good"), said
 
 
 def objective_table(terms: Sequence[Objective]) -> Table:
@@ -165,7 +187,9 @@ def objective_table(terms: Sequence[Objective]) -> Table:
         [
             (
                 one.term,
-                {True: "PASS", False: "FAIL", None: "not measured"}[one.passed],
+                "not proven"
+                if one.unproven
+                else {True: "PASS", False: "FAIL", None: "not measured"}[one.passed],
                 _measured(one),
                 _interval(one),
                 _limit(one),

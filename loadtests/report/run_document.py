@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
-    from loadtests.report.run_figures import Latency, Spread
+    from loadtests.report.run_figures import Latency, Quantile, Spread
     from loadtests.report.run_report import RunReport, Slice
     from pages.blocks import Block
 
@@ -114,9 +114,9 @@ def _tiles(report: RunReport) -> dict[str, str]:
 def _stream_tiles(report: RunReport) -> dict[str, str]:
     tiles: dict[str, str] = {}
     if report.first_response is not None:
-        tiles["p99 first response"] = units.duration(report.first_response.p99.value)
+        tiles["p99 first response"] = _latency(report, report.first_response, "p99")
     if report.mean_gap is not None:
-        tiles["median time a token"] = units.duration(report.mean_gap.p50.value)
+        tiles["median time a token"] = _latency(report, report.mean_gap, "p50")
     if report.streams is not None:
         tokens = report.streams.output_tokens_per_second
         if tokens is None:
@@ -286,10 +286,14 @@ def _latencies(report: RunReport) -> Iterator[Block]:
 
 def _latency(report: RunReport, latency: Latency, quantile: str) -> str:
     """A quantile; "no answer" where it is one of the misses."""
-    value: float | None = getattr(latency, quantile).value
+    found: Quantile = getattr(latency, quantile)
     answered = 1.0 - (report.miss_ratio or 0.0)
     missed = latency is report.latency and float(f"0.{quantile[1:]}") > answered
-    return "no answer" if missed and value is None else units.duration(value)
+    # One that the requests do not support has neither.
+    missed |= bool(found.effective_requests or found.interval_unknown)
+    return (
+        "no answer" if missed and found.value is None else units.duration(found.value)
+    )
 
 
 def _profile(report: RunReport) -> Iterator[Block]:

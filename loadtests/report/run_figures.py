@@ -9,7 +9,13 @@ import numpy as np
 from exporter.settings import Settings
 from loadtests.dependent_intervals import supported_quantile
 from loadtests.load_objective import parse_limits
-from loadtests.result import HISTOGRAMS, Outcome, finite, quantile_of
+from loadtests.result import (
+    HISTOGRAMS,
+    Outcome,
+    finite,
+    quantile_of,
+    seconds_over_all,
+)
 
 if TYPE_CHECKING:
     from exporter.histograms.histogram import Histogram
@@ -52,15 +58,7 @@ def latencies_of(result: RunResult) -> dict[str, Latency]:
     Gaps between responses are kept as a histogram only, without their order: they have no
     intervals. Nor has the sender's own delay.
     """
-    requests = result.requests
-    timed = requests.where(requests.timed)
-    in_order = {
-        # Over all requests: misses are infinitely late.
-        "from_intended": requests.waits,
-        "from_send": timed.done - timed.sent,
-        "first_response": timed.first - timed.intended,
-        "mean_gap": timed.mean_gap,
-    }
+    in_order = seconds_over_all(result.requests)
     found = {
         name: _latency(getattr(result, name), in_order.get(name))
         for name in (*HISTOGRAMS, "between_responses")
@@ -133,14 +131,15 @@ class Goodput(Settings):
 
 def streams_of(result: RunResult) -> Streams | None:
     """Return the rates of a run's streams; None without any."""
-    requests, seconds = result.requests, result.duration_seconds
-    requests = requests.where(requests.outcome == Outcome.OK)
-    if not requests.responses.any() or seconds <= 0:
+    requests = result.requests.where(result.requests.outcome == Outcome.OK)
+    if not requests.responses.any() or result.duration_seconds <= 0:
         return None
     tokens = requests.tokens[requests.tokens > 0]
     return Streams(
-        responses_per_second=int(requests.responses.sum()) / seconds,
-        output_tokens_per_second=int(tokens.sum()) / seconds if tokens.size else None,
+        responses_per_second=result.per_second(result.requests.responses),
+        output_tokens_per_second=result.per_second(result.requests.tokens)
+        if tokens.size
+        else None,
         output_tokens_of_a_request=float(tokens.mean()) if tokens.size else None,
     )
 
@@ -158,8 +157,8 @@ def goodput_of(result: RunResult) -> Goodput | None:
     good = parsed.good(result.requests)
     return Goodput(
         limits=limits,
-        requests_per_second=good / result.duration_seconds,
-        ratio=good / len(result.requests),
+        requests_per_second=result.per_second(good),
+        ratio=float(good.mean()),
     )
 
 

@@ -124,7 +124,8 @@ class RunReport(Settings):
     """Latency from the intended send, over all requests: misses are infinitely late.
     Quantiles are exact, except `dispatch_delay` and `between_responses`: within 1.1 %."""
     from_send: Latency
-    """Latency from the real send, of answered and timed-out requests."""
+    """Latency from the real send, over all requests, as are `first_response` and `mean_gap`
+    over all that stream; `count`, `mean` and `max` are of those that were measured."""
     dispatch_delay: Latency
     """Delay added by the sender."""
     first_response: Latency | None

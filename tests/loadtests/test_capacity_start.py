@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from fake_triton import INTERNAL, FakeModel, FakeTriton, Slow
+from loadtests.mix import Mix
+from waiting import patience
 
 from exporter.cli import main
 from loadtests.capacity import campaign
@@ -15,6 +19,10 @@ from loadtests.capacity.guarded_runs import Bench
 from loadtests.capacity.server_side import ServerSide
 from loadtests.errors import LoadError
 from loadtests.execute import prepared
+from loadtests.load_objective import parse
+from loadtests.machine_guard import GuardLimits
+from loadtests.payloads.bodies import Row, body_of
+from loadtests.result import Outcome, Requests
 from loadtests.scenario import Scenario
 from loadtests.target import Target
 
@@ -208,3 +216,54 @@ def test_an_objective_that_no_answer_can_show_is_refused_before_the_search() -> 
         ):
             campaign.run(bench, settings)
         bench.server.close()
+
+
+def streams(first_seconds: float, seconds: float, count: int = 5) -> Requests:
+    """Streams of 30 responses each, sent one at a time."""
+    requests = Requests.empty(count)
+    requests.intended[:] = requests.sent[:] = np.arange(count) * 2 * seconds
+    requests.first[:] = requests.sent + first_seconds
+    requests.done[:] = requests.sent + seconds
+    requests.outcome[:] = Outcome.OK
+    requests.responses[:] = 30
+    requests.longest_gap[:] = (seconds - first_seconds) / 29
+    return requests
+
+
+@pytest.mark.parametrize(
+    ("slo", "reason"),
+    [
+        ("ttft_p99<500ms,itl_p95<150ms", ""),
+        ("ttft_p99<60ms", "ttft of one request at a time is 70 ms (median)"),
+        ("p99<3s,ttft_p99<75ms,errors<1%", ""),
+        ("p99<2s,ttft_p99<75ms", "latency of one request at a time is 2.97e+03 ms"),
+        ("itl_p95<50ms", "itl of one request at a time is 100 ms (median)"),
+    ],
+)
+def test_each_limit_is_compared_with_what_it_limits(slo, reason) -> None:
+    found = campaign.out_of_reach(parse(slo), streams(0.07, 2.97))
+    assert reason in found
+    assert bool(reason) == bool(found)
+
+
+def test_a_stream_longer_than_its_limit_of_the_first_response_is_awaited(
+    loaded, target_of, mix_of
+) -> None:
+    (entry,) = mix_of(target_of(loaded, "grpc"), "stream", variants=1).entries
+    values = np.ones(5, np.float32)
+    body = body_of(entry.spec, Row({"values": values}, {}, {"delay_ms": 300}), "grpc")
+    mix = Mix((replace(entry, bodies=(body,), style="stream"),))
+    scenario = Scenario.model_validate(
+        {
+            "target": {"address": loaded.grpc},
+            "models": [{"model": "stream"}],
+            "profile": {"kind": "poisson"},
+            "slo": "ttft_p99<100ms",
+            "timeout_seconds": patience(5),
+        }
+    )
+    bench = Bench(scenario, mix, GuardLimits(), print, lambda: False)
+    result = bench.alone(0.5, 1)
+    bench.server.close()
+    assert result.requests.outcome.tolist() == [Outcome.OK]
+    assert result.requests.done[0] > 1.0

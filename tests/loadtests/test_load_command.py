@@ -94,7 +94,7 @@ def test_the_status_says_whether_the_slo_was_held(run) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
         fake.on("infer").reply(Slow(0.05, phase="network"))
         given = ("--address", fake.grpc, "--model", "m")
-        load = ("--profile", "constant", "--rate", "20", "--duration", "1")
+        load = ("--profile", "constant", "--rate", "50", "--duration", "1")
         status, out, _ = run(*given, *load, "--slo", "p90<20s,errors<1%")
         assert status == 0, out
         assert "p90<20s" in out

@@ -90,6 +90,22 @@ def test_a_closed_loop_keeps_its_concurrency_and_ends_in_time(
     assert result.requests.sent.max() < 2.0
 
 
+def test_the_rate_of_a_closed_loop_is_that_of_the_time_in_which_it_sent(
+    fake, target_of, mix_of
+) -> None:
+    target = target_of(fake, "grpc")
+    mix = mix_of(target, "fake")
+    fake.on("infer").reply(Hung(), times=1)
+    options = replace(QUICK, timeout_seconds=2.0)
+    result = run_closed(
+        target, mix, concurrency=4, duration_seconds=1.0, options=options
+    )
+    assert result.requests.count(Outcome.TIMEOUT) == 1, result.errors
+    assert result.duration_seconds >= 2.0
+    assert result.sending_seconds == 1.0
+    assert result.throughput == pytest.approx(result.requests.count(Outcome.OK), abs=4)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_mix_reaches_each_model_by_its_weight(
     loaded, target_of, mix_of, protocol

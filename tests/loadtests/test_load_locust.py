@@ -22,7 +22,7 @@ from waiting import patience
 from exporter.histograms.histogram import Histogram
 from loadtests import plan
 from loadtests.distributed import sender
-from loadtests.distributed.coordinator import Coordinator, Tally
+from loadtests.distributed.coordinator import Coordinator, Tally, distributed_text
 from loadtests.result import Outcome, Requests
 from loadtests.scenario import Scenario
 
@@ -126,12 +126,15 @@ def test_half_a_frame_is_told(tmp_path, cut) -> None:
 # The coordinator alone, spoken to as workers do.
 
 
-def coordinator_of(*workers: str) -> tuple[Coordinator, list[tuple[str, str]]]:
+def coordinator_of(
+    *workers: str, slo: str | None = None
+) -> tuple[Coordinator, list[tuple[str, str]]]:
     sent: list[tuple[str, str]] = []
     scenario = Scenario.model_validate(
         {
             "models": [{"model": "m"}],
             "profile": {"kind": "poisson", "duration_seconds": 5.0},
+            "slo": slo,
         }
     )
     coordinator = Coordinator(
@@ -187,6 +190,50 @@ def test_a_worker_that_joins_later_is_not_counted() -> None:
     coordinator.receive("done", done("z", tallied(recorded(10))))
     assert coordinator.started_at is None
     assert coordinator.tally().count == 0
+
+
+def with_failures(slo: str, count: int = 2000) -> Coordinator:
+    """Every second request fails at once; the others are answered in 5 ms."""
+    requests = Requests.empty(count)
+    requests.intended[:] = requests.sent[:] = np.arange(count) / 100
+    requests.done[:] = requests.sent + 0.005
+    requests.outcome[:] = np.where(np.arange(count) % 2, Outcome.OK, Outcome.ERROR)
+    coordinator, _ = coordinator_of("a", slo=slo)
+    coordinator.receive("done", done("a", tallied(requests)))
+    return coordinator
+
+
+def test_failures_are_in_the_quantiles_and_in_the_objective() -> None:
+    coordinator = with_failures("p99<20ms,p40<20ms,p40<4ms,errors<0.1%,ttft_p99<1s")
+    text = distributed_text(coordinator)
+    assert "missed         50 %" in text
+    [latency] = [line for line in text.splitlines() if line.startswith("  latency")]
+    assert "p50 5" in latency
+    assert "p90 no answer  p99 no answer" in latency
+    states = {t.text: found.passed for t, found in coordinator.terms()}
+    assert states == {
+        "p99<20ms": False,
+        "p40<20ms": True,
+        "p40<4ms": False,
+        "errors<0.1%": False,
+        "ttft_p99<1s": None,
+    }
+    assert "errors<0.1%    MISSED: 50 % missed, 0.1 % allowed" in text
+    assert "ttft_p99<1s    NOT JUDGED: " in text
+    assert coordinator.document()["objective"][0]["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("slo", "count", "status"),
+    [
+        ("p40<20ms", 2000, None),
+        ("p40<4ms", 2000, 1),
+        ("ttft_p40<1s", 2000, 3),
+        ("p40<20ms", 2, 3),
+    ],
+)
+def test_the_status_of_many_workers_is_that_of_one_run(slo, count, status) -> None:
+    assert with_failures(slo, count).exit_code() == status
 
 
 # Locust itself.

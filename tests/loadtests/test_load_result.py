@@ -15,6 +15,7 @@ from loadtests.engine import recorder
 from loadtests.engine.recorder import Recorder
 from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import PlanError
+from loadtests.report.run_figures import goodput_of, streams_of
 from loadtests.result import Outcome, Requests, RunResult, Unanswered
 
 
@@ -45,6 +46,65 @@ def test_errors_and_wrong_answers_do_not_flatter_the_latency_and_timeouts_count(
     assert result.dispatch_delay.count == 4
     assert result.throughput == 1.0
     assert result.miss_ratio == pytest.approx(5 / 6)
+
+
+def hung_last(mode: str, seconds: float) -> RunResult:
+    """A run of 10 s; each answer took this time, but the last request timed out."""
+    requests = Requests.empty(1000)
+    if mode == "open":
+        requests.intended[:] = np.arange(1000) / 100
+    else:
+        # Two requests in flight.
+        requests.intended[:] = np.arange(1000) // 2 * seconds
+    requests.sent[:] = requests.intended
+    requests.done[:] = requests.sent + seconds
+    requests.outcome[:] = Outcome.OK
+    requests.responses[:] = 20
+    requests.tokens[:] = 40
+    requests = requests.where(requests.sent < 10.0)
+    requests.outcome[-1] = Outcome.TIMEOUT
+    requests.done[-1] = 20.0
+    return RunResult.of(
+        about(mode=mode, schedule_seconds=10.0, goodput="latency<60s"),
+        requests,
+        duration_seconds=20.0,
+        sender_cpu_seconds=0.1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "seconds", "rate"),
+    [
+        ("open", 0.005, 99.9),
+        ("open", 3.0, 99.9),
+        ("closed", 0.02, 99.9),
+        # Six streams, and a third of the seventh, which began a second before the end.
+        ("closed", 3.0, 0.6 + 0.1 / 3),
+    ],
+)
+def test_a_request_that_hangs_at_the_end_costs_its_own_answer_and_no_rate(
+    mode, seconds, rate
+) -> None:
+    result = hung_last(mode, seconds)
+    assert result.throughput == pytest.approx(rate, rel=1e-3)
+    streams, goodput = streams_of(result), goodput_of(result)
+    assert streams.output_tokens_per_second == pytest.approx(40 * result.throughput)
+    assert streams.responses_per_second == pytest.approx(20 * result.throughput)
+    assert goodput.requests_per_second == pytest.approx(result.throughput)
+
+
+def test_an_overloaded_server_answers_no_faster_for_what_waits() -> None:
+    requests = Requests.empty(2000)
+    requests.intended[:] = requests.sent[:] = np.arange(2000) / 200
+    requests.done[:] = (1 + np.arange(2000)) / 100
+    requests.outcome[:] = Outcome.OK
+    result = RunResult.of(
+        about(schedule_seconds=10.0),
+        requests,
+        duration_seconds=20.0,
+        sender_cpu_seconds=0.1,
+    )
+    assert result.throughput == pytest.approx(100, rel=2e-3)
 
 
 def test_a_quantile_over_all_counts_what_was_not_answered_as_infinitely_late() -> None:

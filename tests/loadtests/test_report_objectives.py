@@ -102,6 +102,55 @@ def test_met_objectives_say_so_and_what_is_not_certain() -> None:
     assert "the limit is within the 95 % interval" in said
 
 
+@pytest.mark.parametrize(
+    ("slo", "count", "reason"),
+    [
+        ("p99<20ms", 1, "too few requests (1)"),
+        ("errors<1%", 1, "too few requests (1)"),
+        ("p99.9<20ms", 100, "independent ones, which are too few"),
+    ],
+)
+def test_too_few_requests_prove_no_objective(slo, count, reason) -> None:
+    result = made(slo, count=count)
+    tone, said = run_document.objective_verdict(report_of(result))
+    assert tone == "doubt"
+    assert said.startswith("OBJECTIVE NOT PROVEN: not enough data")
+    assert reason in said
+    scenario = Scenario(slo=slo, **SCENARIO)
+    assert exit_of(scenario, result) == 3
+    line = run_text.text(scenario, result)
+    assert f"{slo:<14} NOT PROVEN: 0 % missed" in line
+    assert reason in line
+    told = page_text.render(run_document.document(report_of(result)))
+    assert "not proven" in told
+    assert "PASS" not in told
+
+
+def test_requests_that_are_all_in_time_prove_it_though_the_quantile_has_no_interval() -> (
+    None
+):
+    result = made("p99<20ms", count=500)
+    # One slow spell makes the 99th percentile, well within the limit.
+    result.requests.done[200:210] += 0.008
+    [term] = report_of(result).objectives
+    assert term.interval_unknown
+    assert (term.passed, term.certain) == (True, True)
+    assert exit_of(Scenario(slo="p99<20ms", **SCENARIO), result) == 0
+
+
+def test_a_miss_within_its_interval_is_uncertain() -> None:
+    p50 = report_of(made("p50<1ms")).objectives[0].seconds
+    near = report_of(made(f"p50<{1e3 * p50.value - 0.001:.3f}ms"))
+    [term] = near.objectives
+    assert (term.passed, term.certain) == (False, False)
+    tone, said = run_document.objective_verdict(near)
+    assert tone == "bad"
+    assert said.startswith("OBJECTIVE MISSED")
+    assert "uncertain: the limit is within the 95 % interval" in said
+    _, said = run_document.objective_verdict(report_of(made("p50<1ms")))
+    assert "uncertain" not in said
+
+
 def test_numbers_that_are_not_valid_prove_no_objective() -> None:
     report = report_of(made("p99<20ms", verdict=Verdict(reasons=("noise",))))
     told = page_text.render(run_document.document(report))
@@ -116,6 +165,35 @@ def test_misses_beyond_the_percentile_make_its_value_infinite_not_unknown() -> N
     assert term.seconds is None
     told = page_text.render(run_document.document(report))
     assert "no answer" in told
+
+
+def test_streams_without_a_first_response_count_in_its_quantiles(tmp_path) -> None:
+    slo = "ttft_p99<20ms,itl_p99<20ms"
+    result = made(slo, streamed=True, errors=480)
+    failed = result.requests.outcome == Outcome.ERROR
+    result.requests.first[failed] = np.nan
+    result.requests.responses[failed] = 0
+    result = RunResult.of(
+        result.about,
+        result.requests,
+        duration_seconds=40.0,
+        sender_cpu_seconds=1.0,
+    )
+    report = report_of(result)
+    for latency in (report.first_response, report.mean_gap, report.from_send):
+        assert latency.p90.value is not None
+        assert (latency.p99.value, latency.p99.high) == (None, None)
+    assert [term.passed for term in report.objectives] == [False, False]
+    summary = result_file.summary(result)
+    for name in ("first_response", "mean_gap", "service"):
+        assert summary[f"{name}_seconds"]["p99"]["value"] is None
+    text = run_text.text(Scenario(slo=slo, **SCENARIO), result)
+    for name in ("first response", "gap, mean", "from send"):
+        [line] = [line for line in text.splitlines() if line.strip().startswith(name)]
+        assert "p99 no answer" in line
+    told = page_text.render(run_document.document(report))
+    [tile] = [line for line in told.splitlines() if "p99 first response" in line]
+    assert "no answer" in tile
 
 
 def test_limits_are_lines_in_the_charts() -> None:

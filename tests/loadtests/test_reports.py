@@ -94,7 +94,7 @@ def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:
         sender_cpu_seconds=1.0,
     )
     assert result.intended_rate == pytest.approx(300)
-    assert result.throughput == pytest.approx(100)
+    assert result.throughput == pytest.approx(100, rel=2e-3)
     report = report_of(result)
     [chart] = [
         figure.plot
@@ -151,7 +151,7 @@ def test_a_report_counts_misses_as_infinitely_late() -> None:
     assert report.miss_ratio == pytest.approx(0.02, abs=0.005)
     assert report.latency.p99.value is None
     assert report.latency.p50.value == pytest.approx(0.0041, rel=0.15)
-    assert report.from_send.p99.value is not None
+    assert report.from_send.p99.value is None
 
 
 def test_slices_add_up_to_the_run() -> None:

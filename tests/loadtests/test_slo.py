@@ -104,6 +104,17 @@ def test_terms_of_streams_are_about_first_responses_tokens_and_stalls() -> None:
     ]
 
 
+def test_an_answer_is_awaited_until_it_misses_the_longest_limit() -> None:
+    def seconds(slo: str) -> float | None:
+        return parse(slo).whole_answer_seconds
+
+    assert seconds("p50<20ms,p99.9<5s,errors<1%") == 5.0
+    assert seconds("errors<1%") is None
+    # A stream may go on for long after its first response.
+    assert seconds("ttft_p99<500ms,itl_p95<50ms") is None
+    assert seconds("ttft_p99<500ms,p99<20ms") is None
+
+
 def test_a_failed_stream_misses_whatever_it_began_with() -> None:
     requests = streamed((0.1, 0.2, 3, 3, 0.01), (0.1, 0.2, 3, 3, 0.01))
     requests.outcome[0] = Outcome.TIMEOUT
@@ -122,9 +133,9 @@ def test_goodput_is_what_is_within_all_limits_at_once() -> None:
         (0.4, 0.9, 9, 0, 0.1),
         (0.1, 1.2, 99, 0, 0.1),
     )
-    assert limits.good(requests) == 1
+    assert limits.good(requests).sum() == 1
     requests.outcome[0] = Outcome.WRONG
-    assert limits.good(requests) == 0
+    assert limits.good(requests).sum() == 0
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_the_tiles_are_those_of_all_requests(run) -> None:
     for block in blocks_of(document):
         if isinstance(block, Tiles):
             tiles |= block.values
-    rate = TOKENS * len(requests) / result.duration_seconds
+    rate = TOKENS * len(requests) / result.sending_seconds
     assert tiles["output tokens per second"] == units.number(rate)
     for name in (
         "p99 first response",

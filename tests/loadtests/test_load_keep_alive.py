@@ -1,0 +1,147 @@
+"""Connections over HTTP that the server closes between requests, or within one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socketserver
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from loadtests.mix import Body, Entry, Mix
+
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
+from loadtests.engine import Options, run_closed, run_open
+from loadtests.result import Outcome
+from loadtests.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+ANSWER = json.dumps(
+    {"outputs": [{"name": "o", "datatype": "FP32", "shape": [1], "data": [1.0]}]}
+).encode()
+SPEC = ModelSpec("m", "1", (), (TensorSpec("o", "FP32", (1,)),))
+CONTENT = b'{"inputs":[]}'
+MIX = Mix((Entry("m", SPEC, (Body(CONTENT, len(CONTENT)),)),))
+
+
+class Closing(socketserver.ThreadingTCPServer):
+    """Answers some requests on each connection, then closes it without a word.
+
+    Args:
+        answers: on the first connection, and on all others.
+        reads_one_more: closes once it has read the next request, not after the answer.
+        part: of an answer, sent before it closes.
+    """
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *answers: int, reads_one_more: bool = False, part: bytes = b""):
+        super().__init__(("127.0.0.1", 0), Connection)
+        self.answers, self.reads_one_more, self.part = answers, reads_one_more, part
+        self.connections = self.received = 0
+        self.lock = threading.Lock()
+
+    @property
+    def target(self) -> Target:
+        return Target("http", f"127.0.0.1:{self.server_address[1]}")
+
+
+class Connection(socketserver.StreamRequestHandler):
+    server: Closing
+
+    def handle(self) -> None:
+        server = self.server
+        with server.lock:
+            server.connections += 1
+            left = server.answers[min(server.connections, len(server.answers)) - 1]
+        while (left or server.reads_one_more) and self.read():
+            if not left:
+                self.wfile.write(server.part)
+                return
+            self.wfile.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)
+            )
+            left -= 1
+
+    def read(self) -> bool:
+        while (line := self.rfile.readline()) not in (b"\r\n", b""):
+            pass
+        if not line or not self.rfile.read(len(CONTENT)):
+            return False
+        with self.server.lock:
+            self.server.received += 1
+        return True
+
+
+@contextlib.contextmanager
+def closing(*answers: int, **given) -> Generator[Closing]:
+    with Closing(*answers, **given) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("reads_one_more", [False, True])
+@pytest.mark.parametrize("mode", ["open", "closed"])
+def test_a_connection_that_the_server_closes_costs_no_request(
+    mode, reads_one_more
+) -> None:
+    options = Options(timeout_seconds=20.0)
+    with closing(7, reads_one_more=reads_one_more) as server:
+        if mode == "open":
+            result = run_open(server.target, MIX, np.arange(200) / 200, options=options)
+        else:
+            result = run_closed(
+                server.target,
+                MIX,
+                concurrency=2,
+                duration_seconds=30.0,
+                requests=200,
+                options=options,
+            )
+    assert result.requests.count(Outcome.OK) == 200, result.errors
+    assert result.unanswered.count == 0
+    assert server.connections > 20
+    if reads_one_more:
+        assert server.received > 200
+    else:
+        assert server.received == 200
+
+
+def alone(server: Closing, count: int):
+    return run_closed(
+        server.target,
+        MIX,
+        concurrency=1,
+        duration_seconds=30.0,
+        requests=count,
+        options=Options(timeout_seconds=20.0),
+    )
+
+
+def test_a_request_is_sent_again_once_and_its_latency_counts_from_the_first() -> None:
+    with closing(1, 0, 9, reads_one_more=True) as server:
+        result = alone(server, 3)
+    # The second was lost on both connections, and the third has a new one.
+    outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
+    assert result.requests.outcome.tolist() == outcomes, result.errors
+    assert server.received == 4
+    assert "connection lost" in next(iter(result.errors))
+
+
+def test_a_request_of_which_a_part_was_answered_is_not_sent_again() -> None:
+    with closing(1, 9, reads_one_more=True, part=b"HTTP/1.1 200 OK\r\n") as server:
+        result = alone(server, 3)
+    outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
+    assert result.requests.outcome.tolist() == outcomes, result.errors
+    assert server.received == 3
