@@ -222,11 +222,13 @@ class Sidecar:
 
     def _exposed(self) -> Iterator[AnySample]:
         now = self._clock()
-        for running in list(self._running.values()):
-            if isinstance(running.runner, OtlpRunner):
-                yield from running.runner.samples()
-            else:
-                yield from running.runner.samples(now)
+        running = list(self._running.values())
+        for component in running:
+            if not isinstance(component.runner, OtlpRunner):
+                yield from component.runner.samples(now)
+        for component in running:
+            if isinstance(component.runner, OtlpRunner):
+                yield from component.runner.samples()
         for key, ok in self.serving().items():
             yield Sample(catalogue.MODEL_SERVING, ok, key)
         yield from self.tap.samples()

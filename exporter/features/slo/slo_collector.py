@@ -9,6 +9,7 @@ from pydantic import Field
 
 from exporter import catalogue
 from exporter.access.collector_base import Access, CollectorSettings
+from exporter.access.source_reads import CounterRates, Series, with_read_times
 from exporter.catalogue import probe_outcomes
 from exporter.features.slo.objectives import (
     AvailabilityObjective,
@@ -20,13 +21,11 @@ from exporter.features.slo.objectives import (
 from exporter.samples import HistogramSample, Sample, labels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from exporter.samples import AnySample
 
 CountedObjective = LatencyObjective | AvailabilityObjective | GoodputObjective
-Series = tuple[str, ...]
-"""Label values of one source series."""
 _JUDGED: Final = {
     "requests": (catalogue.REQUESTS, frozenset({"success"})),
     "access_log": (catalogue.CLIENT_REQUESTS, frozenset({"success"})),
@@ -53,13 +52,16 @@ class EventCounter:
         self.objective = objective
         self.good = 0.0
         self.bad = 0.0
-        # Of each series its good and bad events; of a signal its value, and when it was read.
+        self._rates = CounterRates()
         self._before: dict[Series, tuple[float, float]] = {}
         # True if the previous observation was complete, so that its series are known.
         self._source_read = False
 
     def add(self, samples: Iterable[AnySample], now: float) -> None:
-        """Count the events of the samples exposed now; `now` is monotonic seconds."""
+        """Count the events of the samples exposed now; `now` is monotonic seconds.
+
+        The rate of a counter is one event each time that its source was read.
+        """
         samples = list(samples)
         if isinstance(self.objective, SignalObjective):
             self._add_signal(self.objective, samples, now)
@@ -92,26 +94,22 @@ class EventCounter:
     def _add_signal(
         self, objective: SignalObjective, samples: Iterable[AnySample], now: float
     ) -> None:
-        values = dict(_values(objective, samples))
-        for series, (value, is_counter) in values.items():
-            judged: float | None = value
-            if is_counter:
-                judged = self._rate(series, value, now)
-            if judged is None:
+        counters: dict[Series, tuple[float, float | None]] = {}
+        for sample, read_at in with_read_times(samples, now):
+            if not isinstance(sample, Sample) or not _is_judged(objective, sample):
                 continue
-            low, high = objective.at_least, objective.at_most
-            bad = (low is not None and judged < low) or (
-                high is not None and judged > high
-            )
-            self.bad += bad
-            self.good += not bad
-        self._before = {series: (value, now) for series, (value, _) in values.items()}
+            if sample.spec.kind == "counter":
+                counters[sample.labels] = sample.value, read_at
+            else:
+                self._judge(objective, sample.value)
+        for rate in self._rates.add(counters).values():
+            self._judge(objective, rate)
 
-    def _rate(self, series: Series, value: float, now: float) -> float | None:
-        before, read_at = self._before.get(series, (value, now))
-        if now <= read_at or value < before:
-            return None
-        return (value - before) / (now - read_at)
+    def _judge(self, objective: SignalObjective, value: float) -> None:
+        low, high = objective.at_least, objective.at_most
+        bad = (low is not None and value < low) or (high is not None and value > high)
+        self.bad += bad
+        self.good += not bad
 
 
 def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) -> bool:
@@ -178,18 +176,12 @@ def _outcomes(
     return found
 
 
-def _values(
-    objective: SignalObjective, samples: Iterable[AnySample]
-) -> Iterator[tuple[Series, tuple[float, bool]]]:
-    for sample in samples:
-        if not isinstance(sample, Sample) or sample.spec.name != objective.metric:
-            continue
-        labels = labels_of(sample)
-        if not objective.labels.items() <= labels.items():
-            continue
-        if "model" in labels and not objective.matches(labels["model"]):
-            continue
-        yield sample.labels, (sample.value, sample.spec.kind == "counter")
+def _is_judged(objective: SignalObjective, sample: Sample) -> bool:
+    if sample.spec.name != objective.metric:
+        return False
+    labels = labels_of(sample)
+    fits = objective.labels.items() <= labels.items()
+    return fits and ("model" not in labels or objective.matches(labels["model"]))
 
 
 FINE_SECONDS: Final = 30.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
 from exporter import catalogue
+from exporter.access.source_reads import with_read_times
 from exporter.features.spc.control_charts import Cusum, Ewma, PageHinkley, Shewhart
 from exporter.features.spc.signal_baseline import Baseline
 from exporter.features.spc.signal_monitor import Plan, Signal
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from exporter.taps.tap_route import TapRequest
 
 
-@dataclass(frozen=True, slots=True)
-class _Totals:
-    at: float
+class _Total(NamedTuple):
+    """One series of a signal; of a histogram, its count and sum."""
+
     whole: float
     part: float
+    read_at: float
 
 
 class Reader:
@@ -42,53 +43,72 @@ class Reader:
 
     def __init__(self, settings: SignalSettings) -> None:
         self._settings = settings
-        self._before: _Totals | None = None
+        self._before: dict[tuple[str, ...], _Total] = {}
         self.ambiguous = 0
         """Number of series that matched a gauge in the latest reading, if too many; else 0."""
 
     def read(self, exposed: Iterable[AnySample], now: float) -> float | None:
         """Return the current sample, or None."""
-        fitting = [sample for sample in exposed if self._fits(sample)]
+        fitting = [
+            (sample, read_at)
+            for sample, read_at in with_read_times(exposed, now)
+            if self._fits(sample)
+        ]
         self.ambiguous = 0
         if not fitting:
-            self._before = None
+            self._before = {}
             return None
-        first = fitting[0]
+        first, _ = fitting[0]
         if isinstance(first, Sample) and first.spec.kind != "counter":
             if len(fitting) > 1:
                 self.ambiguous = len(fitting)
                 return None
             return float(first.value)
-        return self._risen(self._totals(fitting, now))
+        return self._risen(
+            {
+                sample.labels: self._total(sample, read_at)
+                for sample, read_at in fitting
+                if read_at is not None
+            }
+        )
 
     def _fits(self, sample: AnySample) -> bool:
         settings = self._settings
         return sample.spec.name == settings.metric and _has(sample, settings.labels)
 
-    def _totals(self, fitting: Iterable[AnySample], now: float) -> _Totals:
-        whole = part = 0.0
-        for sample in fitting:
-            if isinstance(sample, HistogramSample):
-                whole += sample.histogram.count
-                part += sample.histogram.sum
-            elif isinstance(sample, Sample):
-                whole += sample.value
-                part += sample.value if _has(sample, self._settings.part) else 0.0
-            else:
-                whole += sample.count
-                part += sample.sum
-        return _Totals(now, whole, part)
+    def _total(self, sample: AnySample, read_at: float) -> _Total:
+        if isinstance(sample, HistogramSample):
+            return _Total(sample.histogram.count, sample.histogram.sum, read_at)
+        if isinstance(sample, Sample):
+            part = sample.value if _has(sample, self._settings.part) else 0.0
+            return _Total(sample.value, part, read_at)
+        return _Total(sample.count, sample.sum, read_at)
 
-    def _risen(self, totals: _Totals) -> float | None:
-        before, self._before = self._before, totals
-        if before is None or totals.at <= before.at or totals.whole < before.whole:
+    def _risen(self, totals: dict[tuple[str, ...], _Total]) -> float | None:
+        """Return the reading over the series that were there at the reading before."""
+        pairs = [
+            (self._before[series], now)
+            for series, now in totals.items()
+            if series in self._before
+        ]
+        if any(now.read_at == before.read_at for before, now in pairs):
+            # A source was not read again: the next reading covers this time too.
             return None
-        rise = totals.whole - before.whole
-        is_counter = self._settings.metric.endswith("_total")
-        if is_counter and not self._settings.part:
-            return rise / (totals.at - before.at)
+        self._before = totals
+        if not pairs or any(
+            now.read_at < before.read_at or now.whole < before.whole
+            for before, now in pairs
+        ):
+            return None
+        if self._settings.metric.endswith("_total") and not self._settings.part:
+            return sum(
+                (now.whole - before.whole) / (now.read_at - before.read_at)
+                for before, now in pairs
+            )
         # The share or the mean of the increase; unknown without one.
-        return (totals.part - before.part) / rise if rise else None
+        rise = sum(now.whole - before.whole for before, now in pairs)
+        part = sum(now.part - before.part for before, now in pairs)
+        return part / rise if rise else None
 
 
 def _has(sample: AnySample, labels: Mapping[str, str]) -> bool:

@@ -258,6 +258,23 @@ def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
     assert (counter.good, counter.bad) == (4 + 2, 1)
 
 
+@pytest.mark.parametrize("interval", [5, 7, 10, 15])
+@pytest.mark.parametrize("failed", [frozenset(), frozenset({4, 9, 10})])
+def test_a_steady_rate_is_good_however_often_its_source_is_read(interval, failed):
+    (objective,) = PresetObjective(
+        name="t", preset="throughput", per_second=80.0
+    ).expand()
+    counter = EventCounter(objective)
+    reads = [n * interval + 0.01 * (n % 3) for n in range(100) if n not in failed]
+    for now in range(5, 100 * interval, 5):
+        at = max(at for at in (0.0, *reads) if at <= now)
+        total = Sample(catalogue.INFERENCES, 100 * at, ("m", "1"))
+        when = Sample(catalogue.COLLECTOR_TIMESTAMP, 1e9 + at, ("statistics",))
+        counter.add([total, when], now)
+    assert counter.bad == 0
+    assert 60 <= counter.good <= 99 - len(failed)
+
+
 def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
     counter = EventCounter(on_signal("triton_inferences_total", at_least=1))
     for now in range(4):
