@@ -218,7 +218,7 @@ class Sidecar:
 
     def samples(self) -> Iterator[AnySample]:
         """Yield all current samples; reads memory only, from any thread."""
-        return self._lives.dated(self._exposed(), self._wall_clock())
+        return self._lives.dated(self._exposed(), self._wall_clock)
 
     def _exposed(self) -> Iterator[AnySample]:
         now = self._clock()

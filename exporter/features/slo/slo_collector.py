@@ -130,16 +130,27 @@ def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) ->
 
 
 def _latencies(
-    objective: LatencyObjective, samples: Iterable[AnySample]
+    objective: LatencyObjective, samples: Sequence[AnySample]
 ) -> dict[Series, tuple[float, float]]:
     spec = _TIMED[objective.kind, objective.source]
+    timeouts: dict[Series, float] = {}
+    if spec is catalogue.PROBE_DURATION:
+        # A timeout has the duration of the probe's timeout, but its answer took longer.
+        timeouts = {
+            sample.labels[:-1]: sample.value
+            for sample in samples
+            if isinstance(sample, Sample) and sample.spec is catalogue.PROBE_TOTAL
+            if sample.labels[-1] == "timeout"
+        }
     found: dict[Series, tuple[float, float]] = {}
     for sample in samples:
         if not isinstance(sample, HistogramSample) or sample.spec is not spec:
             continue
         if objective.matches(sample.labels[0]):
+            count = sample.histogram.count
             (good,) = sample.histogram.cumulative((objective.threshold_seconds,))
-            found[sample.labels] = (good, sample.histogram.count - good)
+            good = min(good, max(0, count - timeouts.get(sample.labels, 0)))
+            found[sample.labels] = (good, count - good)
     return found
 
 

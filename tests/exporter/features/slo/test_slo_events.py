@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter import catalogue
+from exporter.access.probe_base import Target, Verdict
 from exporter.catalogue.probe_outcomes import OUTCOMES
 from exporter.config.configuration import parse
 from exporter.errors import ConfigError
@@ -18,6 +19,7 @@ from exporter.features.slo.objectives import (
 )
 from exporter.features.slo.slo_collector import EventCounter
 from exporter.histograms.histogram import Histogram
+from exporter.runtime.probe_meter import ProbeMeter
 from exporter.samples import HistogramSample, Sample
 
 LATENCY = LatencyObjective(name="x", objective_ratio=0.9, threshold_seconds=0.1)
@@ -177,7 +179,7 @@ def page(number: int) -> list:
                 ("cached", 60),
                 ("ok", 5),
                 ("late", 70),
-                ("timeout", 4),
+                ("timeout", 3),
             )
         ),
         *(
@@ -213,7 +215,7 @@ def page(number: int) -> list:
         (of_probes(LATENCY.model_copy(update={"kind": "response_gap"})), 10, 2),
         (AVAILABILITY.model_copy(update={"models": "m"}), 6, 4),
         (AVAILABILITY, 18, 12),
-        (of_probes(AVAILABILITY), 10, 8),
+        (of_probes(AVAILABILITY), 10, 6),
         (GOODPUT, 12, 12),
         (SERVING, 3, 0),
     ],
@@ -227,6 +229,23 @@ def test_an_objective_counts_its_own_events_wherever_they_stand(
             exposed = page(now + 1)
             counter.add([*exposed[turned:], *exposed[:turned]], now)
         assert (counter.good, counter.bad) == (good, bad)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.99, 1.0, 2.0])
+def test_a_timeout_of_a_probe_is_bad_whatever_the_threshold(threshold) -> None:
+    counter = EventCounter(
+        of_probes(LATENCY.model_copy(update={"threshold_seconds": threshold}))
+    )
+    meter = ProbeMeter("synthetic", 300, lambda: 0.0)
+    target = Target(("m", "1"), "grpc")
+    for now, outcome, seconds in [
+        *((0.0, "ok", 0.01) for _ in range(3)),
+        *((1.0, "timeout", 1.0) for _ in range(5)),
+        *((2.0, "ok", 0.01) for _ in range(7)),
+    ]:
+        meter.record(target, Verdict(outcome, seconds), now)
+        counter.add(meter.samples(now, 60), now)
+    assert (counter.good, counter.bad) == (9, 5)
 
 
 def test_a_signal_is_judged_where_model_and_labels_fit() -> None:
