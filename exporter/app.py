@@ -85,7 +85,7 @@ class Sidecar:
         self._reload_successful = True
         self._configured_at = self._started_at = wall_clock()
         self._lives = SeriesLives(self._started_at)
-        self.status = StatusBoard(wall_clock)
+        self.status = StatusBoard(wall_clock, clock)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._watching: asyncio.Task[None] | None = None
         self.admission = Admission(memory.budget(config.listen.memory_bytes))

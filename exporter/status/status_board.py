@@ -247,12 +247,16 @@ class Judgement:
 class StatusBoard:
     """Judges the exposed samples, and remembers the findings. Thread-safe."""
 
-    def __init__(self, wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self, wall_clock: Callable[[], float], clock: Callable[[], float]
+    ) -> None:
         self._wall_clock = wall_clock
+        self._clock = clock
         self._lock = threading.Lock()
         self._history = RecordedHistory()
         self._states: dict[ModelKey, ModelState] = {}
-        self._next_at = 0.0
+        self._next_at = -math.inf
+        """Monotonic seconds."""
 
     def judge(
         self,
@@ -289,14 +293,13 @@ class StatusBoard:
 
     def is_due(self) -> bool:
         """Return whether it is time to record another point."""
-        return self._wall_clock() >= self._next_at
+        return self._clock() >= self._next_at
 
     def record(self, samples: Iterable[AnySample]) -> None:
         """Add a point to the history."""
         with self._lock:
-            now = self._wall_clock()
-            self._next_at = now + STEP_SECONDS
-            self._history.record(samples, now)
+            self._next_at = self._clock() + STEP_SECONDS
+            self._history.record(samples, self._wall_clock())
 
     def has_history(self, key: ModelKey) -> bool:
         """Return whether a model version has recorded history."""
