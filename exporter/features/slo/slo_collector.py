@@ -294,7 +294,7 @@ class SloCollector:
 
     def __init__(self, settings: SloSettings, access: Access) -> None:
         self._access = access
-        self._objectives = [
+        self.objectives = [
             (
                 EventCounter(objective),
                 Budget(objective.objective_ratio, objective.window_days * _DAY_SECONDS),
@@ -302,12 +302,25 @@ class SloCollector:
             for objective in settings.objectives
         ]
 
+    def inherit(self, predecessor: object) -> None:
+        """Keep the events and budgets of unchanged objectives."""
+        if not isinstance(predecessor, SloCollector):
+            return
+        kept = {entry[0].objective.name: entry for entry in predecessor.objectives}
+        self.objectives = [
+            old
+            if (old := kept.get(fresh[0].objective.name, fresh))[0].objective
+            == fresh[0].objective
+            else fresh
+            for fresh in self.objectives
+        ]
+
     def collect(self) -> Sequence[AnySample]:
         """Read all exposed samples once, and return the state of the objectives."""
         now = self._access.clock()
         exposed = list(self._access.exposed())
         samples: list[AnySample] = []
-        for counter, budget in self._objectives:
+        for counter, budget in self.objectives:
             counter.add(exposed, now)
             budget.note(now, counter.good, counter.bad)
             samples += _samples(counter, budget, now)

@@ -145,7 +145,7 @@ class SpcCollector:
         self._settings = settings
         self._access = access
         self._lock = threading.Lock()
-        self._watched = [
+        self.watched = [
             _Watched(signal, settings.interval_seconds) for signal in settings.signals
         ]
         self._restored = False
@@ -153,20 +153,33 @@ class SpcCollector:
         self._is_unsaved = False
         self._is_unread = False
 
+    def inherit(self, predecessor: object) -> None:
+        """Keep the baselines and alarms of unchanged signals."""
+        if not isinstance(predecessor, SpcCollector):
+            return
+        kept = {watched.settings.name: watched for watched in predecessor.watched}
+        self.watched = [
+            old
+            if (old := kept.get(fresh.settings.name, fresh)).settings == fresh.settings
+            and old.signal.plan == fresh.signal.plan
+            else fresh
+            for fresh in self.watched
+        ]
+
     def collect(self) -> Sequence[AnySample]:
         """Read a sample of each signal that is due."""
         now = self._access.clock()
-        exposed = list(self._access.exposed()) if self._watched else []
+        exposed = list(self._access.exposed()) if self.watched else []
         with self._lock:
             if not self._restored:
                 self._restored = self._restore()
-            for watched in self._watched:
+            for watched in self.watched:
                 self._read(watched, exposed, now)
             # A state file that could not be read yet may be intact: do not overwrite it.
             if self._restored and now - self._saved_at >= self._settings.save_seconds:
                 self._saved_at = now
                 self._save()
-            return [s for watched in self._watched for s in _samples(watched)]
+            return [s for watched in self.watched for s in _samples(watched)]
 
     def close(self) -> None:
         """Save the learnt baselines and alarms."""
@@ -176,7 +189,7 @@ class SpcCollector:
 
     def routes(self) -> Sequence[TapRoute]:
         """Return the route that acknowledges an alarm, on the taps' loopback listener."""
-        if not self._watched:
+        if not self.watched:
             return ()
         busy = refusal("timeout", HTTPStatus.SERVICE_UNAVAILABLE, "busy; try again")
         return (
@@ -225,9 +238,9 @@ class SpcCollector:
             wanted = 'want {"signal": NAME}, "chart" and "relearn" if you like'
             return refusal("malformed", HTTPStatus.BAD_REQUEST, wanted)
         with self._lock:
-            found = next((w for w in self._watched if w.settings.name == name), None)
+            found = next((w for w in self.watched if w.settings.name == name), None)
             if found is None:
-                names = ", ".join(w.settings.name for w in self._watched)
+                names = ", ".join(w.settings.name for w in self.watched)
                 return refusal(
                     "malformed",
                     HTTPStatus.NOT_FOUND,
@@ -260,7 +273,7 @@ class SpcCollector:
         if content.get("version") != STATE_VERSION or not isinstance(signals, dict):
             state_file.set_aside(path, "not a state of process control")
             return
-        for watched in self._watched:
+        for watched in self.watched:
             state = signals.get(watched.settings.name)
             if state is None:
                 continue
@@ -281,8 +294,7 @@ class SpcCollector:
         if path is None:
             return
         states: dict[str, Any] = {
-            watched.settings.name: watched.signal.to_state()
-            for watched in self._watched
+            watched.settings.name: watched.signal.to_state() for watched in self.watched
         }
         problem = state_file.write(path, {"version": STATE_VERSION, "signals": states})
         if problem and not self._is_unsaved:
