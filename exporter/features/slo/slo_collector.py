@@ -148,8 +148,8 @@ def _latencies(
             continue
         if objective.matches(sample.labels[0]):
             count = sample.histogram.count
-            (good,) = sample.histogram.cumulative((objective.threshold_seconds,))
-            good = min(good, max(0, count - timeouts.get(sample.labels, 0)))
+            (within,) = sample.histogram.cumulative((objective.threshold_seconds,))
+            good = min(within, max(0, count - timeouts.get(sample.labels, 0)))
             found[sample.labels] = (good, count - good)
     return found
 
