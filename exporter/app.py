@@ -86,7 +86,7 @@ class Sidecar:
         self._reload_successful = True
         self._configured_at = self._started_at = wall_clock()
         self._lives = SeriesLives(self._started_at)
-        self.status = StatusBoard(wall_clock)
+        self.status = StatusBoard(wall_clock, clock)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._watching: asyncio.Task[None] | None = None
         self.admission = Admission(memory.budget(config.listen.memory_bytes))
@@ -219,15 +219,17 @@ class Sidecar:
 
     def samples(self) -> Iterator[AnySample]:
         """Yield all current samples; reads memory only, from any thread."""
-        return self._lives.dated(self._exposed(), self._wall_clock())
+        return self._lives.dated(self._exposed(), self._wall_clock)
 
     def _exposed(self) -> Iterator[AnySample]:
         now = self._clock()
-        for running in list(self._running.values()):
-            if isinstance(running.runner, OtlpRunner):
-                yield from running.runner.samples()
-            else:
-                yield from running.runner.samples(now)
+        running = list(self._running.values())
+        for component in running:
+            if not isinstance(component.runner, OtlpRunner):
+                yield from component.runner.samples(now)
+        for component in running:
+            if isinstance(component.runner, OtlpRunner):
+                yield from component.runner.samples()
         for key, ok in self.serving().items():
             yield Sample(catalogue.MODEL_SERVING, ok, key)
         yield from self.tap.samples()
@@ -284,19 +286,32 @@ class Sidecar:
         if config.otlp is not None:
             wanted[_OTLP] = config.otlp
         self.access.spans.wanted = config.otlp is not None and config.otlp.traces
-        for name, running in list(self._running.items()):
-            if not keep or wanted.get(name) != running.settings:
-                running.task.cancel()
-                self._awaited(name, running.task)
-                del self._running[name]
+        replaced = self._end_replaced(wanted, keep=keep)
         for kind, collector in collectors.items():
             if kind not in self._running:
-                self._run(kind, collector, *self._collector_runner(kind, collector))
+                runner, built = self._collector_runner(kind, collector)
+                if isinstance(built, lifetimes.Inheriting):
+                    built.inherit(replaced.get(kind))
+                self._run(kind, collector, runner, built)
         for label, probe in probes.items():
             if label not in self._running:
                 self._run(label, probe, self._probe_runner(label, probe))
         if config.otlp is not None and _OTLP not in self._running:
             self._run(_OTLP, config.otlp, self._otlp_runner(config, config.otlp))
+
+    def _end_replaced(
+        self, wanted: dict[str, Settings], *, keep: bool
+    ) -> dict[str, object]:
+        """End what is no longer wanted as it is; return collectors that may be succeeded."""
+        replaced: dict[str, object] = {}
+        for name, running in list(self._running.items()):
+            if not keep or wanted.get(name) != running.settings:
+                running.task.cancel()
+                self._awaited(name, running.task)
+                del self._running[name]
+                if keep:
+                    replaced[name] = running.collector
+        return replaced
 
     def _run(
         self, name: str, settings: Settings, runner: Runner, collector: object = None

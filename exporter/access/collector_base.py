@@ -45,7 +45,8 @@ class Access:
     """Monotonic seconds."""
     spans: SpanBuffer
     exposed: Callable[[], Iterable[AnySample]]
-    """All samples that are exposed now, for objectives and control charts."""
+    """All samples that are exposed now, for objectives and control charts. Each
+    collector's are followed by its own metrics (`Meter.samples`)."""
     mirror: MirrorHub
     """Production requests that the taps received, for features that need the data."""
     readiness: ReadinessHold = field(default_factory=ReadinessHold)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ class WorkSnapshot:
 
     at: float
     models: Mapping[ModelKey, ModelWork] = field(default_factory=dict)
+    since: float = -math.inf
+    """Monotonic seconds from which on no work is missing from the totals."""
 
 
 class WorkBoard:

@@ -32,12 +32,14 @@ COLLECTOR_SUCCESS: Final = MetricSpec(
 )
 COLLECTOR_TIMESTAMP: Final = MetricSpec(
     "tritonwatch_collector_last_success_timestamp_seconds",
-    "Time of the latest successful run of the collector or probe.",
+    "Time of the latest successful run of the collector or probe; absent for a probe"
+    " that has no model to probe.",
     ("collector",),
 )
 SERIES_DROPPED: Final = MetricSpec(
     "tritonwatch_series_dropped_total",
-    "Series beyond the collector's limit that were not exposed, summed over its runs.",
+    "Series beyond the collector's limit that were not exposed, summed over its runs"
+    " (of a probe: once a minute).",
     ("collector",),
 )
 OTLP_EXPORTS: Final = MetricSpec(

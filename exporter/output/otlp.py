@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _SCOPE: Final = InstrumentationScope("tritonwatch", version("tritonwatch"))
 # The encoder leaves None out of the message, though the data class does not say so.
 _UNKNOWN: Final = cast("float", None)
+_UNKNOWN_START: Final = 0
 _LARGEST_COUNT: Final = 2**64 - 1
 _LARGEST_INTEGER: Final = 2**63 - 1
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
@@ -114,7 +115,8 @@ def metrics_data(
 ) -> sdk.MetricsData:
     """The SDK's data of all samples: totals since they were created, as far as known.
 
-    `start_ns` is the start time of all others. Latency histograms become exponential ones
+    `start_ns` is the start time of all others but of totals that outlive the process, whose
+    start is unknown. Latency histograms become exponential ones
     of scale 5, the same buckets; some appear under conventional names as well.
     """
     grouped: dict[str, list[AnySample]] = {}
@@ -208,6 +210,8 @@ def _classic_point(
 
 
 def _start_ns(sample: AnySample, otherwise: int) -> int:
+    if sample.spec.outlives_process:
+        return _UNKNOWN_START
     return otherwise if sample.created is None else int(sample.created * 1e9)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from exporter.samples import BucketSample, HistogramSample, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from exporter.samples import AnySample
 
@@ -40,10 +40,16 @@ class SeriesLives:
         self._lives: dict[tuple[str, tuple[str, ...]], _Life] = {}
         self._lock = threading.Lock()
 
-    def dated(self, samples: Iterable[AnySample], now: float) -> Iterator[AnySample]:
-        """The samples of one reading at `now`, each total with its creation time."""
-        samples = list(samples)
+    def dated(
+        self, exposed: Iterable[AnySample], clock: Callable[[], float]
+    ) -> Iterator[AnySample]:
+        """The samples of one reading, each total with its creation time.
+
+        `exposed` is iterated under the lock: an older reading that came after a newer
+        one would look like totals that fell.
+        """
         with self._lock:
+            now, samples = clock(), list(exposed)
             # A clock that was set back must not put a beginning into the future.
             before, self._read_at = min(self._read_at, now), now
             dated = [

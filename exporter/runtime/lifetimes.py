@@ -26,6 +26,18 @@ class Closing(Protocol):
         ...
 
 
+@runtime_checkable
+class Inheriting(Protocol):
+    """A collector that keeps what a reload did not change."""
+
+    def inherit(self, predecessor: object) -> None:
+        """Take over the state of a predecessor's entries whose settings are the same.
+
+        Called before the first `collect`; the predecessor may still be in its last one.
+        """
+        ...
+
+
 async def live(
     run: Callable[[], Awaitable[None]],
     collector: object,

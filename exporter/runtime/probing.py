@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import math
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ _SLOW_WORKERS: Final = 24
 for targets that do."""
 _SLOW: Final = frozenset({"timeout", "backlog"})
 _SERIES_LIMIT: Final = 50_000
+_DROP_SECONDS: Final = 60.0
+"""Time after which series over the limit are counted again."""
 _GRACE_SECONDS: Final = 5.0
 """Time over its limit after which an attempt counts as stuck."""
 _OVERDUE_SECONDS: Final = 0.1
@@ -67,7 +70,7 @@ class ProbeRunner:
         self._entry: dict[Target, int] = {}
         self._inventory: Inventory | None = None
         self._order = 0
-        self._dropped = 0
+        self._drop_counted_at = -math.inf
 
     @property
     def interval_seconds(self) -> float:
@@ -149,13 +152,15 @@ class ProbeRunner:
         if isinstance(self._probe, Telling):
             found += self._probe.samples()
         samples, dropped = within_budget(found, _SERIES_LIMIT)
-        # Once for every series, however often it is asked for.
-        self.meter.dropped(max(0, dropped - self._dropped))
-        self._dropped = dropped
+        # As those of a collector's runs, however often they are asked for.
+        if dropped and now - self._drop_counted_at >= _DROP_SECONDS:
+            self._drop_counted_at = now
+            self.meter.dropped(dropped)
         return [
             *samples,
             Sample(catalogue.PROBE_INTERVAL, self.interval_seconds, (self._label,)),
-            *self.meter.samples(),
+            # Without a target, its latest success is not old: nothing is due.
+            *(self.meter.samples() if self._known else ()),
         ]
 
     def serving(self, now: float) -> dict[ModelKey, bool]:

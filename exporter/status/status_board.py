@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from exporter import catalogue
+from exporter.access.source_reads import CounterRates, with_read_times
 from exporter.samples import Sample, labels_of
 from exporter.status.status_findings import findings, state_of
 
@@ -38,8 +39,6 @@ _MARKS: Final = 200
 _RATES_SHOWN: Final = 20
 _QUANTILES: Final = {"0.5": "p50", "0.99": "p99"}
 _RATE: Final = "rate"
-_READ_AT: Final = (catalogue.COLLECTOR_TIMESTAMP, ("statistics",))
-"""When the totals were read: the metric and its labels."""
 _SCORES: Final = ("accuracy", "match", "r2")
 """The one score of a data set is the first of these that it has."""
 _DATA_SETS: Final = 2
@@ -54,7 +53,6 @@ _LOOKED_AT: Final = frozenset(
         catalogue.GOLDEN_SCORE_CI,
         catalogue.GOLDEN_BASELINE,
         catalogue.RUN_INFO,
-        catalogue.COLLECTOR_TIMESTAMP,
     }
 )
 
@@ -65,9 +63,7 @@ class RecordedHistory:
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=_STEPS)
         self._lines: dict[ModelKey, dict[str, array[float]]] = {}
-        self._totals: dict[ModelKey, float] = {}
-        self._read_at = -math.inf
-        """When the totals were read, in seconds since 1970."""
+        self._counters = CounterRates()
         self._rates: dict[ModelKey, float] = {}
         self._runs: set[str] | None = None
         self._marks: deque[dict[str, Any]] = deque(maxlen=_MARKS)
@@ -78,11 +74,12 @@ class RecordedHistory:
 
     def record(self, samples: Iterable[AnySample], now: float) -> None:
         """Add a point of every line."""
+        samples = list(samples)
         shown = [s for s in samples if s.spec in _LOOKED_AT and isinstance(s, Sample)]
         points = _latencies(shown)
         for key, scores in _scores(shown).items():
             points.setdefault(key, {}).update(scores)
-        self._read_totals(shown)
+        self._read_totals(samples, now)
         for key, rate in self._rates.items():
             points.setdefault(key, {})[_RATE] = rate
         self._note_runs(shown, now)
@@ -118,28 +115,21 @@ class RecordedHistory:
             "lines": {name: _drawn(values) for name, values in lines.items()},
         }
 
-    def _read_totals(self, shown: Iterable[Sample]) -> None:
+    def _read_totals(self, samples: Iterable[AnySample], now: float) -> None:
         """Update the rates, which are over the time between two reads of the server.
 
         The steps of the history would not do: a step may contain one read or two.
         """
-        totals: dict[ModelKey, float] = {}
-        read_at = self._read_at
-        for sample in shown:
-            if sample.spec is catalogue.REQUESTS:
-                model, version, _ = sample.labels
-                totals[model, version] = totals.get((model, version), 0) + sample.value
-            elif (sample.spec, sample.labels) == _READ_AT:
-                read_at = sample.value
-        if totals and read_at == self._read_at:
-            return
-        before, self._totals = self._totals, totals
-        elapsed, self._read_at = read_at - self._read_at, read_at
-        self._rates = {
-            key: max(0.0, total - before[key]) / elapsed
-            for key, total in totals.items()
-            if key in before and 0 < elapsed < math.inf
+        totals = {
+            sample.labels: (sample.value, read_at)
+            for sample, read_at in with_read_times(samples, now)
+            if sample.spec is catalogue.REQUESTS and isinstance(sample, Sample)
         }
+        rates: dict[ModelKey, float] = {}
+        for (model, version, _), rate in self._counters.add(totals).items():
+            rates[model, version] = rates.get((model, version), 0.0) + rate
+        if rates or not totals:
+            self._rates = rates
 
     def _note_runs(self, shown: Iterable[Sample], now: float) -> None:
         runs = {s.labels[0] for s in shown if s.spec is catalogue.RUN_INFO}
@@ -257,12 +247,16 @@ class Judgement:
 class StatusBoard:
     """Judges the exposed samples, and remembers the findings. Thread-safe."""
 
-    def __init__(self, wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self, wall_clock: Callable[[], float], clock: Callable[[], float]
+    ) -> None:
         self._wall_clock = wall_clock
+        self._clock = clock
         self._lock = threading.Lock()
         self._history = RecordedHistory()
         self._states: dict[ModelKey, ModelState] = {}
-        self._next_at = 0.0
+        self._next_at = -math.inf
+        """Monotonic seconds."""
 
     def judge(
         self,
@@ -299,14 +293,13 @@ class StatusBoard:
 
     def is_due(self) -> bool:
         """Return whether it is time to record another point."""
-        return self._wall_clock() >= self._next_at
+        return self._clock() >= self._next_at
 
     def record(self, samples: Iterable[AnySample]) -> None:
         """Add a point to the history."""
         with self._lock:
-            now = self._wall_clock()
-            self._next_at = now + STEP_SECONDS
-            self._history.record(samples, now)
+            self._next_at = self._clock() + STEP_SECONDS
+            self._history.record(samples, self._wall_clock())
 
     def has_history(self, key: ModelKey) -> bool:
         """Return whether a model version has recorded history."""

@@ -76,7 +76,7 @@ class DriftCollector:
             self._subscription.close()
         self._wanted = {}
         for subject in self._subjects.values():
-            subject.save()
+            subject.close()
 
     def document(self) -> dict[str, Any]:
         """Return the watched models, their changes, and reasons why others are not watched."""
@@ -129,7 +129,7 @@ class DriftCollector:
         """Drop a model that the server no longer has; return whether there was one."""
         for key, subject in self._subjects.items():
             if subject.model not in self._present:
-                subject.save()
+                subject.close()
                 del self._subjects[key]
                 return True
         return False

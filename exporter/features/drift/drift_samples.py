@@ -51,12 +51,12 @@ def of_model(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
 def _of_side(subject: Subject) -> Iterator[Sample]:
     key = (subject.model, subject.settings.side)
     yield Sample(catalogue.DRIFT_STATE, 1, (*key, subject.state))
-    if subject.saved_at is not None:
-        yield Sample(catalogue.DRIFT_SAVED, subject.saved_at, key)
     if subject.learner is not None:
         yield Sample(catalogue.DRIFT_REFERENCE_ROWS, subject.learner.rows, key)
     if (watch := subject.watch) is None:
         return
+    if subject.saved_at is not None:
+        yield Sample(catalogue.DRIFT_SAVED, subject.saved_at, key)
     features = len(watch.profile.names)
     exposed = min(features, subject.settings.max_features)
     yield Sample(catalogue.DRIFT_FEATURES, exposed, (*key, "true"))

@@ -155,7 +155,8 @@ class DriftSettings(Settings):
     can sum over a fleet. Up to 17 series per feature, and as many for the reference."""
     state: Path | None = Field(default=None)
     """Folder in which windows, evidence and learnt references are kept across restarts.
-    """
+    A restart while a reference is being learnt begins its learning again (log event
+    `drift_learning_lost`)."""
     state_seconds: float = Field(default=60.0, ge=0.1, le=86_400)
     """Time between two saves. A kill -9 loses the data since the last one."""
     forecast: DriftForecastSettings | None = Field(default=None)

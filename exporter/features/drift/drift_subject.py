@@ -339,6 +339,12 @@ class Subject:
         side = self.settings.side
         getattr(log, level)(event, model=self.model, side=side, **fields)
 
+    def close(self) -> None:
+        """Write the state; a reference that is still being learnt is lost."""
+        self.save()
+        if self.learner is not None and self.learner.rows:
+            self._log("warning", "drift_learning_lost", rows=self.learner.rows)
+
     def save(self) -> None:
         """Write the state, now."""
         if self.watch is None or not self._store.kept:

@@ -283,6 +283,8 @@ class Books:
     ) -> Settled | None:
         """Close a window if a later reading of the statistics is covered by the meters."""
         before = self._snapshot
+        if snapshot is not None and before is not None and snapshot.since > before.at:
+            before = self._snapshot = self._next = None
         if snapshot is None or before is None:
             fresh = snapshot is not None and snapshot.at > self._skipped
             if snapshot is not None and fresh and self._measured(snapshot.at):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from exporter import catalogue
 from exporter.access.collector_base import Access, CollectorSettings
+from exporter.access.source_reads import Series, with_read_times
 from exporter.features.runs.run_board import (
     CapacityNotice,
     RunBoard,
@@ -72,7 +73,7 @@ class RunsCollector:
         self._exposed = access.exposed
         self._clock = access.clock
         self._window = settings.rate_window_seconds
-        self._readings: deque[tuple[float, dict[str, float]]] = deque()
+        self._readings: deque[tuple[float, dict[Series, float]]] = deque()
 
     def routes(self) -> Sequence[TapRoute]:
         """Runs and capacities."""
@@ -94,7 +95,7 @@ class RunsCollector:
         found = self._board.capacities()
         if not found:
             self._readings.clear()
-        rates = self._rates() if found else {}
+        rates = self._rates({capacity.model for capacity in found}) if found else {}
         for capacity in found:
             key = (capacity.model, capacity.slo)
             for spec, value, labels in (
@@ -116,29 +117,44 @@ class RunsCollector:
             labels = (search.model, search.slo, search.verdict, search.reason)
             yield Sample(catalogue.CAPACITY_SEARCH, 1, labels)
 
-    def _rates(self) -> dict[str, float]:
-        """Production's requests a second by model, over the window."""
-        now, totals = self._clock(), self._totals()
-        # Keep one older reading: readings may be further apart than the window.
-        while len(self._readings) > 1 and self._readings[1][0] <= now - self._window:
-            self._readings.popleft()
-        self._readings.append((now, totals))
-        since, before = self._readings[0]
-        if now - since < _LEAST_APART * self._window:
-            return {}
-        return {
-            model: (total - before[model]) / (now - since)
-            for model, total in totals.items()
-            if before.get(model, total + 1) <= total
-        }
+    def _rates(self, models: set[str]) -> dict[str, float]:
+        """Production's requests a second by model, over the window.
 
-    def _totals(self) -> dict[str, float]:
-        totals: dict[str, float] = {}
-        for sample in self._exposed():
-            if isinstance(sample, Sample) and sample.spec is catalogue.REQUESTS:
-                model = sample.labels[0]
-                totals[model] = totals.get(model, 0.0) + sample.value
-        return totals
+        Each series is compared with its first reading in the window; a model is left out
+        until all its series are known for long enough.
+        """
+        totals, read_at = self._totals(models)
+        if read_at is None:
+            return {}
+        if not self._readings or read_at > self._readings[-1][0]:
+            self._readings.append((read_at, totals))
+        # Keep one older reading: readings may be further apart than the window.
+        while len(self._readings) > 1 and (
+            self._readings[1][0] <= read_at - self._window
+        ):
+            self._readings.popleft()
+        rates = dict.fromkeys((series[0] for series in totals), 0.0)
+        for series, total in totals.items():
+            since, before = next(
+                ((at, seen[series]) for at, seen in self._readings if series in seen),
+                (read_at, total),
+            )
+            if total < before or read_at - since < _LEAST_APART * self._window:
+                rates.pop(series[0], None)
+            elif series[0] in rates:
+                rates[series[0]] += (total - before) / (read_at - since)
+        return rates
+
+    def _totals(self, models: set[str]) -> tuple[dict[Series, float], float | None]:
+        """Return the models' requests by series, and when they were read."""
+        totals: dict[Series, float] = {}
+        read_at = None
+        for sample, at in with_read_times(self._exposed(), self._clock()):
+            if sample.spec is catalogue.REQUESTS and isinstance(sample, Sample):
+                read_at = at
+                if sample.labels[0] in models:
+                    totals[sample.labels] = sample.value
+        return totals, read_at
 
     def _route(
         self, path: str, form: type[_Notice], keep: Callable[[_Notice, str], None]

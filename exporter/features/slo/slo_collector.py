@@ -9,6 +9,7 @@ from pydantic import Field
 
 from exporter import catalogue
 from exporter.access.collector_base import Access, CollectorSettings
+from exporter.access.source_reads import CounterRates, Series, with_read_times
 from exporter.catalogue import probe_outcomes
 from exporter.features.slo.objectives import (
     AvailabilityObjective,
@@ -20,13 +21,11 @@ from exporter.features.slo.objectives import (
 from exporter.samples import HistogramSample, Sample, labels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from exporter.samples import AnySample
 
 CountedObjective = LatencyObjective | AvailabilityObjective | GoodputObjective
-Series = tuple[str, ...]
-"""Label values of one source series."""
 _JUDGED: Final = {
     "requests": (catalogue.REQUESTS, frozenset({"success"})),
     "access_log": (catalogue.CLIENT_REQUESTS, frozenset({"success"})),
@@ -53,13 +52,16 @@ class EventCounter:
         self.objective = objective
         self.good = 0.0
         self.bad = 0.0
-        # Of each series its good and bad events; of a signal its value, and when it was read.
+        self._rates = CounterRates()
         self._before: dict[Series, tuple[float, float]] = {}
         # True if the previous observation was complete, so that its series are known.
         self._source_read = False
 
     def add(self, samples: Iterable[AnySample], now: float) -> None:
-        """Count the events of the samples exposed now; `now` is monotonic seconds."""
+        """Count the events of the samples exposed now; `now` is monotonic seconds.
+
+        The rate of a counter is one event each time that its source was read.
+        """
         samples = list(samples)
         if isinstance(self.objective, SignalObjective):
             self._add_signal(self.objective, samples, now)
@@ -92,26 +94,22 @@ class EventCounter:
     def _add_signal(
         self, objective: SignalObjective, samples: Iterable[AnySample], now: float
     ) -> None:
-        values = dict(_values(objective, samples))
-        for series, (value, is_counter) in values.items():
-            judged: float | None = value
-            if is_counter:
-                judged = self._rate(series, value, now)
-            if judged is None:
+        counters: dict[Series, tuple[float, float | None]] = {}
+        for sample, read_at in with_read_times(samples, now):
+            if not isinstance(sample, Sample) or not _is_judged(objective, sample):
                 continue
-            low, high = objective.at_least, objective.at_most
-            bad = (low is not None and judged < low) or (
-                high is not None and judged > high
-            )
-            self.bad += bad
-            self.good += not bad
-        self._before = {series: (value, now) for series, (value, _) in values.items()}
+            if sample.spec.kind == "counter":
+                counters[sample.labels] = sample.value, read_at
+            else:
+                self._judge(objective, sample.value)
+        for rate in self._rates.add(counters).values():
+            self._judge(objective, rate)
 
-    def _rate(self, series: Series, value: float, now: float) -> float | None:
-        before, read_at = self._before.get(series, (value, now))
-        if now <= read_at or value < before:
-            return None
-        return (value - before) / (now - read_at)
+    def _judge(self, objective: SignalObjective, value: float) -> None:
+        low, high = objective.at_least, objective.at_most
+        bad = (low is not None and value < low) or (high is not None and value > high)
+        self.bad += bad
+        self.good += not bad
 
 
 def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) -> bool:
@@ -132,16 +130,27 @@ def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) ->
 
 
 def _latencies(
-    objective: LatencyObjective, samples: Iterable[AnySample]
+    objective: LatencyObjective, samples: Sequence[AnySample]
 ) -> dict[Series, tuple[float, float]]:
     spec = _TIMED[objective.kind, objective.source]
+    timeouts: dict[Series, float] = {}
+    if spec is catalogue.PROBE_DURATION:
+        # A timeout has the duration of the probe's timeout, but its answer took longer.
+        timeouts = {
+            sample.labels[:-1]: sample.value
+            for sample in samples
+            if isinstance(sample, Sample) and sample.spec is catalogue.PROBE_TOTAL
+            if sample.labels[-1] == "timeout"
+        }
     found: dict[Series, tuple[float, float]] = {}
     for sample in samples:
         if not isinstance(sample, HistogramSample) or sample.spec is not spec:
             continue
         if objective.matches(sample.labels[0]):
-            (good,) = sample.histogram.cumulative((objective.threshold_seconds,))
-            found[sample.labels] = (good, sample.histogram.count - good)
+            count = sample.histogram.count
+            (within,) = sample.histogram.cumulative((objective.threshold_seconds,))
+            good = min(within, max(0, count - timeouts.get(sample.labels, 0)))
+            found[sample.labels] = (good, count - good)
     return found
 
 
@@ -178,18 +187,12 @@ def _outcomes(
     return found
 
 
-def _values(
-    objective: SignalObjective, samples: Iterable[AnySample]
-) -> Iterator[tuple[Series, tuple[float, bool]]]:
-    for sample in samples:
-        if not isinstance(sample, Sample) or sample.spec.name != objective.metric:
-            continue
-        labels = labels_of(sample)
-        if not objective.labels.items() <= labels.items():
-            continue
-        if "model" in labels and not objective.matches(labels["model"]):
-            continue
-        yield sample.labels, (sample.value, sample.spec.kind == "counter")
+def _is_judged(objective: SignalObjective, sample: Sample) -> bool:
+    if sample.spec.name != objective.metric:
+        return False
+    labels = labels_of(sample)
+    fits = objective.labels.items() <= labels.items()
+    return fits and ("model" not in labels or objective.matches(labels["model"]))
 
 
 FINE_SECONDS: Final = 30.0
@@ -291,7 +294,7 @@ class SloCollector:
 
     def __init__(self, settings: SloSettings, access: Access) -> None:
         self._access = access
-        self._objectives = [
+        self.objectives = [
             (
                 EventCounter(objective),
                 Budget(objective.objective_ratio, objective.window_days * _DAY_SECONDS),
@@ -299,12 +302,25 @@ class SloCollector:
             for objective in settings.objectives
         ]
 
+    def inherit(self, predecessor: object) -> None:
+        """Keep the events and budgets of unchanged objectives."""
+        if not isinstance(predecessor, SloCollector):
+            return
+        kept = {entry[0].objective.name: entry for entry in predecessor.objectives}
+        self.objectives = [
+            old
+            if (old := kept.get(fresh[0].objective.name, fresh))[0].objective
+            == fresh[0].objective
+            else fresh
+            for fresh in self.objectives
+        ]
+
     def collect(self) -> Sequence[AnySample]:
         """Read all exposed samples once, and return the state of the objectives."""
         now = self._access.clock()
         exposed = list(self._access.exposed())
         samples: list[AnySample] = []
-        for counter, budget in self._objectives:
+        for counter, budget in self.objectives:
             counter.add(exposed, now)
             budget.note(now, counter.good, counter.bad)
             samples += _samples(counter, budget, now)

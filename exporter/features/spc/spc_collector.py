@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
 from exporter import catalogue
+from exporter.access.source_reads import with_read_times
 from exporter.features.spc.control_charts import Cusum, Ewma, PageHinkley, Shewhart
 from exporter.features.spc.signal_baseline import Baseline
 from exporter.features.spc.signal_monitor import Plan, Signal
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from exporter.taps.tap_route import TapRequest
 
 
-@dataclass(frozen=True, slots=True)
-class _Totals:
-    at: float
+class _Total(NamedTuple):
+    """One series of a signal; of a histogram, its count and sum."""
+
     whole: float
     part: float
+    read_at: float
 
 
 class Reader:
@@ -42,53 +43,72 @@ class Reader:
 
     def __init__(self, settings: SignalSettings) -> None:
         self._settings = settings
-        self._before: _Totals | None = None
+        self._before: dict[tuple[str, ...], _Total] = {}
         self.ambiguous = 0
         """Number of series that matched a gauge in the latest reading, if too many; else 0."""
 
     def read(self, exposed: Iterable[AnySample], now: float) -> float | None:
         """Return the current sample, or None."""
-        fitting = [sample for sample in exposed if self._fits(sample)]
+        fitting = [
+            (sample, read_at)
+            for sample, read_at in with_read_times(exposed, now)
+            if self._fits(sample)
+        ]
         self.ambiguous = 0
         if not fitting:
-            self._before = None
+            self._before = {}
             return None
-        first = fitting[0]
+        first, _ = fitting[0]
         if isinstance(first, Sample) and first.spec.kind != "counter":
             if len(fitting) > 1:
                 self.ambiguous = len(fitting)
                 return None
             return float(first.value)
-        return self._risen(self._totals(fitting, now))
+        return self._risen(
+            {
+                sample.labels: self._total(sample, read_at)
+                for sample, read_at in fitting
+                if read_at is not None
+            }
+        )
 
     def _fits(self, sample: AnySample) -> bool:
         settings = self._settings
         return sample.spec.name == settings.metric and _has(sample, settings.labels)
 
-    def _totals(self, fitting: Iterable[AnySample], now: float) -> _Totals:
-        whole = part = 0.0
-        for sample in fitting:
-            if isinstance(sample, HistogramSample):
-                whole += sample.histogram.count
-                part += sample.histogram.sum
-            elif isinstance(sample, Sample):
-                whole += sample.value
-                part += sample.value if _has(sample, self._settings.part) else 0.0
-            else:
-                whole += sample.count
-                part += sample.sum
-        return _Totals(now, whole, part)
+    def _total(self, sample: AnySample, read_at: float) -> _Total:
+        if isinstance(sample, HistogramSample):
+            return _Total(sample.histogram.count, sample.histogram.sum, read_at)
+        if isinstance(sample, Sample):
+            part = sample.value if _has(sample, self._settings.part) else 0.0
+            return _Total(sample.value, part, read_at)
+        return _Total(sample.count, sample.sum, read_at)
 
-    def _risen(self, totals: _Totals) -> float | None:
-        before, self._before = self._before, totals
-        if before is None or totals.at <= before.at or totals.whole < before.whole:
+    def _risen(self, totals: dict[tuple[str, ...], _Total]) -> float | None:
+        """Return the reading over the series that were there at the reading before."""
+        pairs = [
+            (self._before[series], now)
+            for series, now in totals.items()
+            if series in self._before
+        ]
+        if any(now.read_at == before.read_at for before, now in pairs):
+            # A source was not read again: the next reading covers this time too.
             return None
-        rise = totals.whole - before.whole
-        is_counter = self._settings.metric.endswith("_total")
-        if is_counter and not self._settings.part:
-            return rise / (totals.at - before.at)
+        self._before = totals
+        if not pairs or any(
+            now.read_at < before.read_at or now.whole < before.whole
+            for before, now in pairs
+        ):
+            return None
+        if self._settings.metric.endswith("_total") and not self._settings.part:
+            return sum(
+                (now.whole - before.whole) / (now.read_at - before.read_at)
+                for before, now in pairs
+            )
         # The share or the mean of the increase; unknown without one.
-        return (totals.part - before.part) / rise if rise else None
+        rise = sum(now.whole - before.whole for before, now in pairs)
+        part = sum(now.part - before.part for before, now in pairs)
+        return part / rise if rise else None
 
 
 def _has(sample: AnySample, labels: Mapping[str, str]) -> bool:
@@ -125,7 +145,7 @@ class SpcCollector:
         self._settings = settings
         self._access = access
         self._lock = threading.Lock()
-        self._watched = [
+        self.watched = [
             _Watched(signal, settings.interval_seconds) for signal in settings.signals
         ]
         self._restored = False
@@ -133,20 +153,33 @@ class SpcCollector:
         self._is_unsaved = False
         self._is_unread = False
 
+    def inherit(self, predecessor: object) -> None:
+        """Keep the baselines and alarms of unchanged signals."""
+        if not isinstance(predecessor, SpcCollector):
+            return
+        kept = {watched.settings.name: watched for watched in predecessor.watched}
+        self.watched = [
+            old
+            if (old := kept.get(fresh.settings.name, fresh)).settings == fresh.settings
+            and old.signal.plan == fresh.signal.plan
+            else fresh
+            for fresh in self.watched
+        ]
+
     def collect(self) -> Sequence[AnySample]:
         """Read a sample of each signal that is due."""
         now = self._access.clock()
-        exposed = list(self._access.exposed()) if self._watched else []
+        exposed = list(self._access.exposed()) if self.watched else []
         with self._lock:
             if not self._restored:
                 self._restored = self._restore()
-            for watched in self._watched:
+            for watched in self.watched:
                 self._read(watched, exposed, now)
             # A state file that could not be read yet may be intact: do not overwrite it.
             if self._restored and now - self._saved_at >= self._settings.save_seconds:
                 self._saved_at = now
                 self._save()
-            return [s for watched in self._watched for s in _samples(watched)]
+            return [s for watched in self.watched for s in _samples(watched)]
 
     def close(self) -> None:
         """Save the learnt baselines and alarms."""
@@ -156,7 +189,7 @@ class SpcCollector:
 
     def routes(self) -> Sequence[TapRoute]:
         """Return the route that acknowledges an alarm, on the taps' loopback listener."""
-        if not self._watched:
+        if not self.watched:
             return ()
         busy = refusal("timeout", HTTPStatus.SERVICE_UNAVAILABLE, "busy; try again")
         return (
@@ -205,9 +238,9 @@ class SpcCollector:
             wanted = 'want {"signal": NAME}, "chart" and "relearn" if you like'
             return refusal("malformed", HTTPStatus.BAD_REQUEST, wanted)
         with self._lock:
-            found = next((w for w in self._watched if w.settings.name == name), None)
+            found = next((w for w in self.watched if w.settings.name == name), None)
             if found is None:
-                names = ", ".join(w.settings.name for w in self._watched)
+                names = ", ".join(w.settings.name for w in self.watched)
                 return refusal(
                     "malformed",
                     HTTPStatus.NOT_FOUND,
@@ -240,7 +273,7 @@ class SpcCollector:
         if content.get("version") != STATE_VERSION or not isinstance(signals, dict):
             state_file.set_aside(path, "not a state of process control")
             return
-        for watched in self._watched:
+        for watched in self.watched:
             state = signals.get(watched.settings.name)
             if state is None:
                 continue
@@ -261,8 +294,7 @@ class SpcCollector:
         if path is None:
             return
         states: dict[str, Any] = {
-            watched.settings.name: watched.signal.to_state()
-            for watched in self._watched
+            watched.settings.name: watched.signal.to_state() for watched in self.watched
         }
         problem = state_file.write(path, {"version": STATE_VERSION, "signals": states})
         if problem and not self._is_unsaved:

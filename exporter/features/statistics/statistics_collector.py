@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -97,6 +98,8 @@ class StatisticsCollector:
         self._gap = None if path is None else UnwatchedGap(path)
         self._known: dict[ModelKey, WatchedModel] = {}
         self._started = False
+        self._work_since = -math.inf
+        """Monotonic seconds of the latest read that became a base."""
         self._is_absence_logged = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
         """The ledger when the server became unreachable, until the model is back."""
@@ -145,7 +148,8 @@ class StatisticsCollector:
 
     def _has_all_bases(self) -> bool:
         return self._started and not any(
-            known.base_reads_left for known in self._known.values()
+            known.base_reads_left and not known.missing
+            for known in self._known.values()
         )
 
     def _collected(self, ours_before: dict[ModelKey, OwnCounts]) -> list[AnySample]:
@@ -179,6 +183,7 @@ class StatisticsCollector:
             before = ours_before.get(key, OwnCounts())
             known = self._known.get(key)
             if known is not None and known.base_reads_left:
+                self._work_since = read_at
                 # The base includes the requests of watchers until now.
                 of_watchers = ours.possible - own.get(key, OwnCounts()).possible
                 base = replace(before, possible=before.possible + of_watchers)
@@ -205,11 +210,14 @@ class StatisticsCollector:
             Sample(catalogue.SERVER_CHANGES, self._moves),
         ]
         self._watchers.forget(after)
-        self._access.work.publish(WorkSnapshot(read_at, self._work(after)))
         self._forget(after)
         self._started = True
-        if self._gap is not None and self._has_all_bases():
-            self._gap.save(after, server, self._access.grpc.host.known)
+        if self._has_all_bases():
+            self._access.work.publish(
+                WorkSnapshot(read_at, self._work(after), self._work_since)
+            )
+            if self._gap is not None:
+                self._gap.save(after, server, self._access.grpc.host.known)
         return samples
 
     def _set_base(

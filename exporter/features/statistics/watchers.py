@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import structlog
 from pydantic import Field
@@ -41,7 +41,7 @@ _COUNTED: Final = frozenset(
 _LATE_READS: Final = 3
 """Reads after which a watcher's page includes what Triton has counted."""
 _REMEMBERED_READS: Final = 12
-_MOST_MODELS: Final = 10_000
+_MOST_SERIES: Final = 30_000
 
 
 class WatcherSettings(Settings):
@@ -56,6 +56,14 @@ class WatcherSettings(Settings):
     password."""
 
 
+class _Series(NamedTuple):
+    """One series of a watcher's own requests; `outcome` is "" where it has none."""
+
+    name: str
+    model: ModelKey
+    outcome: str
+
+
 class _Watcher:
     """One other sidecar: its requests since it was first read."""
 
@@ -65,7 +73,7 @@ class _Watcher:
         self._settings = settings
         self._client: HttpClient | None = None
         self._problem = ""
-        self._latest: dict[ModelKey, float] | None = None
+        self._latest: dict[_Series, float] = {}
 
     def read(self, timeout_seconds: float) -> dict[ModelKey, int]:
         """Return the requests that it sent since it was last read."""
@@ -78,16 +86,18 @@ class _Watcher:
             self._disconnect(str(error))
             return {}
         self.is_up, self._problem = True, ""
-        before, self._latest = self._latest, now
-        if before is None:
-            return {}
-        # A restarted watcher counts from 0.
-        rises = {
-            key: value - before.get(key, 0.0)
-            if value >= before.get(key, 0.0)
-            else value
-            for key, value in now.items()
-        }
+        before = self._latest
+        # A series that is absent for a while returns with its old total.
+        kept = {series: total for series, total in before.items() if series not in now}
+        for series in list(kept)[: max(0, len(kept) + len(now) - _MOST_SERIES)]:
+            del kept[series]
+        self._latest = kept | now
+        rises: dict[ModelKey, float] = {}
+        for series, total in now.items() if before else ():
+            last = before.get(series, 0.0)
+            # A restarted watcher counts from 0.
+            rise = total - last if total >= last else total
+            rises[series.model] = rises.get(series.model, 0.0) + rise
         return {key: round(rise) for key, rise in rises.items() if rise > 0}
 
     def _connected(self) -> HttpClient:
@@ -171,16 +181,16 @@ def _single(requests: int) -> Booking:
     return Booking(requests, requests, {1: requests}) if requests else NOTHING
 
 
-def _own_requests(page: bytes) -> dict[ModelKey, float]:
-    """Sum a page's own requests by model version."""
-    found: dict[ModelKey, float] = {}
+def _own_requests(page: bytes) -> dict[_Series, float]:
+    """Return the totals of a page's own requests."""
+    found: dict[_Series, float] = {}
     lines = b"\n".join(
         line
         for line in page.splitlines()
         if line.split(b"{", 1)[0].decode("ascii", "replace") in _COUNTED
     )
-    for _, labels, value in parse_text(lines + b"\n"):
+    for name, labels, value in parse_text(lines + b"\n"):
         key = labels.get("model", ""), labels.get("version", "")
-        if key in found or len(found) < _MOST_MODELS:
-            found[key] = found.get(key, 0.0) + value
+        if len(found) < _MOST_SERIES:
+            found[_Series(name, key, labels.get("outcome", ""))] = value
     return found

@@ -8,7 +8,7 @@ from opentelemetry.sdk.resources import Resource
 from exporter import catalogue
 from exporter.histograms.histogram import Histogram
 from exporter.output.otlp import metrics_data
-from exporter.samples import HistogramSample
+from exporter.samples import HistogramSample, Sample
 
 EXPECTED = {
     "gen_ai.server.time_to_first_token": catalogue.FIRST_RESPONSE,
@@ -53,3 +53,15 @@ def test_without_known_tokens_no_time_is_said_to_be_a_tokens():
     durations = sample(catalogue.REQUEST_DURATION, "llm", 1.0)
     first = sample(catalogue.FIRST_RESPONSE, "llm", 0.5)
     assert set(sent(durations, first)) == {durations.spec.name, first.spec.name}
+
+
+def test_the_start_of_a_total_that_outlives_the_process_is_unknown():
+    found = sent(
+        Sample(catalogue.CACHE, 4e6, ("m", "1", "hit")),
+        Sample(catalogue.INFERENCES, 7, ("m", "1")),
+    )
+    starts = {
+        name: [point.start_time_unix_nano for point in metric.data.data_points]
+        for name, metric in found.items()
+    }
+    assert starts == {catalogue.CACHE.name: [0], catalogue.INFERENCES.name: [5]}

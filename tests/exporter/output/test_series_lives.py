@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import TYPE_CHECKING
+
 import pytest
 
 from exporter import catalogue
@@ -9,13 +12,16 @@ from exporter.histograms.histogram import Histogram
 from exporter.output.series_lives import SeriesLives
 from exporter.samples import BucketSample, HistogramSample, Sample
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 def counter(total: float, model: str = "m") -> Sample:
     return Sample(catalogue.INFERENCES, total, (model, "1"))
 
 
 def created(lives: SeriesLives, now: float, *samples) -> list[float | None]:
-    return [sample.created for sample in lives.dated(samples, now)]
+    return [sample.created for sample in lives.dated(samples, lambda: now)]
 
 
 def test_what_is_there_at_the_first_reading_began_with_the_process() -> None:
@@ -46,6 +52,25 @@ def test_a_series_that_was_absent_keeps_its_beginning() -> None:
     assert created(lives, 190.0, counter(3)) == [175.0]
 
 
+def test_of_two_readings_at_once_neither_makes_a_total_fall() -> None:
+    lives = SeriesLives(100.0)
+    created(lives, 130.0, counter(7))
+    found = []
+    newer = threading.Thread(
+        target=lambda: found.extend(created(lives, 146.0, counter(9)))
+    )
+
+    def interrupted() -> Iterator[Sample]:
+        yield counter(8)
+        newer.start()
+        newer.join(0.2)
+
+    found += [s.created for s in lives.dated(interrupted(), lambda: 145.0)]
+    newer.join()
+    assert found == [100.0] * 2
+    assert created(lives, 160.0, counter(10)) == [100.0]
+
+
 def test_each_kind_of_total_is_dated_and_keeps_everything_else() -> None:
     histogram = Histogram()
     histogram.record(0.1)
@@ -56,7 +81,7 @@ def test_each_kind_of_total_is_dated_and_keeps_everything_else() -> None:
         HistogramSample(catalogue.REQUEST_DURATION, histogram, key),
         BucketSample(catalogue.BATCH_SIZE, (1.0,) * len(bounds), 1, 1, key),
     ]
-    dated = list(SeriesLives(5.0).dated(samples, 9.0))
+    dated = list(SeriesLives(5.0).dated(samples, lambda: 9.0))
     assert dated == samples
     assert [sample.created for sample in dated] == [5.0] * 3
 

@@ -16,6 +16,8 @@ from waiting import patience
 from exporter.access.collector_base import CollectorSettings
 from exporter.app import Sidecar
 from exporter.config.configuration import Config
+from exporter.features.slo.slo_collector import SloCollector
+from exporter.features.spc.spc_collector import SpcCollector
 from exporter.features.traces.traces_collector import TracesSettings
 from exporter.runtime import lifetimes
 from exporter.runtime.health import CollectorRunner
@@ -218,6 +220,60 @@ async def test_reloads_in_a_row_wait_for_whoever_still_tidies_up(
     await sidecar.stop()
     assert events.index("1 closed") < events.index("4 collected")
     assert "2 collected" not in events
+
+
+def judged(port, *names, **changes):
+    """A configuration with an objective and a chart of each name."""
+    return Config.model_validate(
+        {
+            "target": {"grpc": f"localhost:{port}"},
+            "probes": [],
+            "slos": [
+                {"kind": "availability", "name": name, "objective_ratio": 0.99}
+                | changes
+                for name in names
+            ],
+            "collectors": [
+                {
+                    "kind": "spc",
+                    "signals": [
+                        {"name": name, "metric": "triton_up"} for name in names
+                    ],
+                }
+            ],
+        }
+    )
+
+
+async def test_a_reload_keeps_what_unchanged_entries_have_gathered(unused_tcp_port):
+    def state():
+        slo, spc = (
+            next(c for c in sidecar.collectors if isinstance(c, kind))
+            for kind in (SloCollector, SpcCollector)
+        )
+        return (
+            {counter.objective.name: counter for counter, _ in slo.objectives},
+            {watched.settings.name: watched for watched in spc.watched},
+        )
+
+    sidecar = Sidecar(judged(unused_tcp_port, "b"))
+    sidecar.start()
+    before = state()
+    await asyncio.sleep(0.05)
+    sidecar.reload(judged(unused_tcp_port, "b", "c"))
+    await asyncio.sleep(0.2)
+    for old, new in zip(before, state(), strict=True):
+        assert set(new) == {"b", "c"}
+        assert new["b"] is old["b"]
+    sidecar.reload(judged(unused_tcp_port, "c", "b", models="m*"))
+    slos, charts = zip(before, state(), strict=True)
+    assert slos[1]["b"] is not slos[0]["b"]
+    assert charts[1]["b"] is charts[0]["b"]
+    sidecar.reload(judged(unused_tcp_port + 1, "c", "b"))
+    assert all(
+        new["b"] is not old["b"] for old, new in zip(before, state(), strict=True)
+    )
+    await sidecar.stop()
 
 
 async def test_garbage_is_collected_in_a_thread(unused_tcp_port):

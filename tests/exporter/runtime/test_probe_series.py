@@ -24,20 +24,35 @@ def test_a_verdict_speaks_for_two_intervals_and_the_wait():
     play(["m"], script)
 
 
-def test_series_over_the_budget_are_counted_once_however_often_they_are_asked_for(
+def test_series_over_the_budget_are_counted_each_minute_however_often_they_are_asked_for(
     monkeypatch,
 ):
     monkeypatch.setattr("exporter.runtime.probing._SERIES_LIMIT", 30)
 
     async def script(scene):
-        await asyncio.sleep(5)
+        await asyncio.sleep(100)
         first = scene.metered(catalogue.SERIES_DROPPED)
         for _ in range(5):
             scene.runner.samples(scene.loop.now)
-        assert scene.runner.meter.statistics.series_dropped > 0
         assert scene.metered(catalogue.SERIES_DROPPED) == first > 0
+        await asyncio.sleep(60)
+        second = scene.metered(catalogue.SERIES_DROPPED)
+        assert scene.metered(catalogue.SERIES_DROPPED) == second > first
 
     play(names(3), script)
+
+
+def test_a_probe_without_a_model_has_no_latest_success():
+    async def script(scene):
+        await asyncio.sleep(5)
+        assert scene.metered(catalogue.COLLECTOR_TIMESTAMP) is not None
+        scene.show([])
+        await asyncio.sleep(5)
+        found = {s.spec for s in scene.runner.samples(scene.loop.now)}
+        assert catalogue.COLLECTOR_TIMESTAMP not in found
+        assert catalogue.COLLECTOR_SUCCESS not in found
+
+    play(["m"], script)
 
 
 def test_a_probe_that_did_not_ask_counts_nothing_and_is_asked_again():

@@ -18,7 +18,7 @@ INVENTORY = Inventory(up=True, ready=True, index=(IndexEntry("m", "1", "READY"),
 
 def test_a_state_is_known_since_it_came_and_its_change_is_a_mark():
     now = 100.0
-    board = StatusBoard(lambda: now)
+    board = StatusBoard(lambda: now, lambda: now)
 
     def state(*, serves):
         known = board.judge([], INVENTORY, {KEY: serves}, ()).states[KEY]
@@ -41,12 +41,13 @@ def test_a_state_is_known_since_it_came_and_its_change_is_a_mark():
 
 
 def test_a_point_is_recorded_every_ten_seconds():
-    now = 100.0
-    board = StatusBoard(lambda: now)
+    now, wall = 100.0, 5_000.0
+    board = StatusBoard(lambda: wall, lambda: now)
     assert board.is_due()
     board.record([])
     assert not board.is_due()
-    now = 110.0
+    # A wall clock that is set back stops nothing.
+    now, wall = 110.0, 1_400.0
     assert board.is_due()
 
 

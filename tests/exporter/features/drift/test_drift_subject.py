@@ -288,6 +288,19 @@ def test_a_learnt_reference_survives_a_restart(bench, tmp_path):
     assert bench.value("triton_drift_reference_rows", "m", "inputs") == 1200
 
 
+def test_a_reference_that_is_still_learnt_is_lost_and_the_log_has_it(bench, tmp_path):
+    entry = {**LEARN, "state": tmp_path / "state"}
+    bench.watch(entry)
+    bench.window(bench.rows(1200), seconds=30)
+    with structlog.testing.capture_logs() as log:
+        bench.collector.close()
+        bench.watch(entry)
+        bench.collector.close()
+    lost = [line["rows"] for line in log if line["event"] == "drift_learning_lost"]
+    assert lost == [1200]
+    assert bench.state() == "learning"
+
+
 def test_a_learnt_reference_of_another_shape_is_set_aside(bench, tmp_path, spec_of):
     entry = {**LEARN, "state": tmp_path / "state"}
     bench.watch(entry)

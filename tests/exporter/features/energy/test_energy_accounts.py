@@ -39,6 +39,7 @@ class Machine:
         self.placement = Placement(frozenset(d.key for d in devices))
         self.settled = []
         self.look = None
+        self.since = -math.inf
         self.tokens: dict[object, float | None] = {}
         self._read()
 
@@ -68,6 +69,7 @@ class Machine:
                     )
                     for key in self.busy
                 },
+                self.since,
             )
         settled = self.books.settle(self.look, self.placement, self.now)
         if settled is not None:
@@ -276,3 +278,22 @@ def test_tokens_of_a_source_that_appears_late_are_not_those_of_one_window():
     ]
     assert len(seen) > 2
     assert max(seen) < 1_000
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_energy_is_unattributed_where_busy_times_are_missing(late):
+    machine = Machine(board())
+    for _ in range(30):
+        machine.second([(A, 0.95, 240.0)])
+    before = machine.busy[A]
+    for second in range(12):
+        machine.second([(A, 0.95, 240.0)], look=False)
+        if second == 11 - late:
+            machine.since = machine.now
+            machine.busy[A] = before
+    for _ in range(30):
+        machine.second([(A, 0.95, 240.0)])
+    (account,) = machine.books.devices.values()
+    assert account.idle.watts is None
+    assert account.totals.unattributed["no_statistics"] / MICRO >= 7 * 288
+    assert account.totals.unattributed["nothing_ran"] == 0

@@ -166,6 +166,44 @@ def test_headroom_is_what_production_leaves_and_unknown_before_that_is_known(
     assert not values(collector, catalogue.CAPACITY_HEADROOM)
 
 
+def test_a_version_that_is_absent_for_a_while_does_not_change_the_headroom(clock):
+    exposed: list[Sample] = []
+    collector = RunsSettings().build(
+        access_to(None, exposed=lambda: exposed, clock=clock)
+    )
+    post(collector, "/v1/capacity", **CAPACITY)
+    shown = []
+    for step in range(60):
+        clock.now += 5.0
+        exposed[:] = [
+            Sample(catalogue.REQUESTS, total + 250 * step, ("m", version, "success"))
+            for version, total in (("1", 2_000_000), ("2", 5_000))
+            if version == "2" or step not in {20, 21, 22}
+        ]
+        shown += values(collector, catalogue.CAPACITY_HEADROOM).values()
+    # Meanwhile, only the other version is there to be counted.
+    assert sorted(shown)[-3:] == [pytest.approx(0.75)] * 3
+    assert set(sorted(shown)[:-3]) == {0.5}
+
+
+def test_a_rate_is_over_the_time_between_two_reads_of_the_statistics(clock):
+    exposed: list[Sample] = []
+    collector = RunsSettings().build(
+        access_to(None, exposed=lambda: exposed, clock=clock)
+    )
+    post(collector, "/v1/capacity", **CAPACITY)
+    shown = []
+    for now in range(0, 600, 5):
+        at = now // 25 * 25
+        exposed[:] = [
+            Sample(catalogue.REQUESTS, 100 * at, ("m", "1", "success")),
+            Sample(catalogue.COLLECTOR_TIMESTAMP, at, ("statistics",)),
+        ]
+        clock.now += 5.0
+        shown += values(collector, catalogue.CAPACITY_HEADROOM).values()
+    assert set(shown) == {0.5}
+
+
 def test_looks_further_apart_than_the_window_make_a_rate_all_the_same(
     collector, clock, totals
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exporter import catalogue
+from exporter.access.probe_base import Target, Verdict
 from exporter.catalogue.probe_outcomes import OUTCOMES
 from exporter.config.configuration import parse
 from exporter.errors import ConfigError
@@ -18,6 +19,7 @@ from exporter.features.slo.objectives import (
 )
 from exporter.features.slo.slo_collector import EventCounter
 from exporter.histograms.histogram import Histogram
+from exporter.runtime.probe_meter import ProbeMeter
 from exporter.samples import HistogramSample, Sample
 
 LATENCY = LatencyObjective(name="x", objective_ratio=0.9, threshold_seconds=0.1)
@@ -177,7 +179,7 @@ def page(number: int) -> list:
                 ("cached", 60),
                 ("ok", 5),
                 ("late", 70),
-                ("timeout", 4),
+                ("timeout", 3),
             )
         ),
         *(
@@ -213,7 +215,7 @@ def page(number: int) -> list:
         (of_probes(LATENCY.model_copy(update={"kind": "response_gap"})), 10, 2),
         (AVAILABILITY.model_copy(update={"models": "m"}), 6, 4),
         (AVAILABILITY, 18, 12),
-        (of_probes(AVAILABILITY), 10, 8),
+        (of_probes(AVAILABILITY), 10, 6),
         (GOODPUT, 12, 12),
         (SERVING, 3, 0),
     ],
@@ -227,6 +229,23 @@ def test_an_objective_counts_its_own_events_wherever_they_stand(
             exposed = page(now + 1)
             counter.add([*exposed[turned:], *exposed[:turned]], now)
         assert (counter.good, counter.bad) == (good, bad)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.99, 1.0, 2.0])
+def test_a_timeout_of_a_probe_is_bad_whatever_the_threshold(threshold) -> None:
+    counter = EventCounter(
+        of_probes(LATENCY.model_copy(update={"threshold_seconds": threshold}))
+    )
+    meter = ProbeMeter("synthetic", 300, lambda: 0.0)
+    target = Target(("m", "1"), "grpc")
+    for now, outcome, seconds in [
+        *((0.0, "ok", 0.01) for _ in range(3)),
+        *((1.0, "timeout", 1.0) for _ in range(5)),
+        *((2.0, "ok", 0.01) for _ in range(7)),
+    ]:
+        meter.record(target, Verdict(outcome, seconds), now)
+        counter.add(meter.samples(now, 60), now)
+    assert (counter.good, counter.bad) == (9, 5)
 
 
 def test_a_signal_is_judged_where_model_and_labels_fit() -> None:
@@ -256,6 +275,23 @@ def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
         counter.add([*late, Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
     # Of the one that came later, the first total is no rate either.
     assert (counter.good, counter.bad) == (4 + 2, 1)
+
+
+@pytest.mark.parametrize("interval", [5, 7, 10, 15])
+@pytest.mark.parametrize("failed", [frozenset(), frozenset({4, 9, 10})])
+def test_a_steady_rate_is_good_however_often_its_source_is_read(interval, failed):
+    (objective,) = PresetObjective(
+        name="t", preset="throughput", per_second=80.0
+    ).expand()
+    counter = EventCounter(objective)
+    reads = [n * interval + 0.01 * (n % 3) for n in range(100) if n not in failed]
+    for now in range(5, 100 * interval, 5):
+        at = max(at for at in (0.0, *reads) if at <= now)
+        total = Sample(catalogue.INFERENCES, 100 * at, ("m", "1"))
+        when = Sample(catalogue.COLLECTOR_TIMESTAMP, 1e9 + at, ("statistics",))
+        counter.add([total, when], now)
+    assert counter.bad == 0
+    assert 60 <= counter.good <= 99 - len(failed)
 
 
 def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:

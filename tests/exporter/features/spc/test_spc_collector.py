@@ -82,6 +82,31 @@ class TestReading:
         assert scene.value("triton_spc_samples_total") == 2
         assert scene.value("triton_spc_statistic") == pytest.approx(0)
 
+    @pytest.mark.parametrize("part", [{}, {"outcome": "failure"}])
+    def test_a_series_that_returns_with_its_old_total_is_no_jump(self, part) -> None:
+        steady = (10, 0.1) if not part else (0.1, 0.001)
+        scene = shewhart("triton_requests_total", *steady, part=part)
+        for step in range(1, 9):
+            other = [
+                Sample(catalogue.REQUESTS, number, ("m", "2", outcome))
+                for outcome, number in (("success", 2e6), ("failure", 9e5))
+            ]
+            scene.look(*requests(45 * step, 5 * step), *other * (step not in {4, 5}))
+        assert scene.value("triton_spc_samples_total") == 7
+        assert scene.value("triton_spc_statistic") == pytest.approx(0)
+        assert scene.value("triton_spc_alarms_total") == 0
+
+    def test_a_rate_is_over_the_time_between_two_reads_of_its_source(self) -> None:
+        scene = shewhart("triton_requests_total", 20, 1)
+        for step in range(9):
+            at = step // 2 * 10.0
+            scene.look(
+                *requests(10 * at, 10 * at),
+                Sample(catalogue.COLLECTOR_TIMESTAMP, at, ("statistics",)),
+            )
+        assert scene.value("triton_spc_samples_total") == 4
+        assert scene.value("triton_spc_statistic") == pytest.approx(0)
+
     def test_a_part_is_the_share_of_what_came_since(self) -> None:
         part = {"outcome": "failure"}
         scene = shewhart("triton_requests_total", 0.1, 0.05, part=part)

@@ -33,6 +33,7 @@ class Looked:
             clock=lambda: self.now,
         )
         self.collector = StatisticsSettings().build(access)
+        self.work = access.work
 
     def __call__(self, model="m", outcome="success"):
         found = {(s.spec.name, s.labels): s for s in self.collector.collect()}
@@ -91,6 +92,30 @@ def test_production_is_counted_though_something_of_ours_is_always_under_way(
         fake.served("m", 5)
         # One may be that of ours.
         assert looked() == 4
+
+
+def test_busy_times_are_published_once_all_models_are_counted(looked, fake):
+    with looked.own.request([(("m", "1"), 1)]):
+        for _ in range(5):
+            looked()
+            looked.now += 5
+            assert looked.work.current is None
+        looked()
+    assert (looked.work.current.at, looked.work.current.since) == (25.0, 25.0)
+    looked.now += 5
+    looked()
+    assert (looked.work.current.at, looked.work.current.since) == (30.0, 25.0)
+
+
+def test_a_model_that_left_before_it_was_counted_delays_no_busy_times(looked, fake):
+    fake.add(FakeModel("other"))
+    with looked.own.request([(("other", "1"), 1)]):
+        looked()
+        before = looked.work.current
+        fake.unload("other")
+        looked()
+    assert before is None
+    assert list(looked.work.current.models) == [("m", "1")]
 
 
 def test_probes_that_never_rest_cost_production_nothing(looked, fake):

@@ -1,0 +1,83 @@
+"""Times at which the sources of exposed samples were read, and rates between them.
+
+Exposed samples are repeated until their source is read again. The increase between two
+observations of them would therefore belong to no known time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from exporter import catalogue
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from exporter.samples import AnySample
+
+Series = tuple[str, ...]
+"""Label values of one series."""
+_OF_COLLECTORS: Final = frozenset(
+    {
+        catalogue.SERIES_DROPPED,
+        catalogue.COLLECTOR_DURATION,
+        catalogue.COLLECTOR_SUCCESS,
+        catalogue.COLLECTOR_TIMESTAMP,
+    }
+)
+
+
+def with_read_times(
+    exposed: Iterable[AnySample], now: float
+) -> Iterator[tuple[AnySample, float | None]]:
+    """Yield each sample with the time of its source's latest successful read.
+
+    A collector's samples are followed by its own metrics, which contain that time; it is
+    None before the first success. Samples without a collector are read at `now`.
+    """
+    pending: list[AnySample] = []
+    read_at: float | None = None
+    has_collector = False
+    for sample in exposed:
+        if sample.spec in _OF_COLLECTORS:
+            has_collector = True
+            if isinstance(sample, Sample) and (
+                sample.spec is catalogue.COLLECTOR_TIMESTAMP
+            ):
+                read_at = sample.value
+            continue
+        if has_collector:
+            yield from ((before, read_at) for before in pending)
+            pending, read_at, has_collector = [], None, False
+        pending.append(sample)
+    last = read_at if has_collector else now
+    yield from ((before, last) for before in pending)
+
+
+class CounterRates:
+    """Rates per second of counters between two reads of their sources."""
+
+    def __init__(self) -> None:
+        self._before: dict[Series, tuple[float, float]] = {}
+
+    def add(
+        self, totals: Mapping[Series, tuple[float, float | None]]
+    ) -> dict[Series, float]:
+        """Return the rates of the series that were read again, and did not fall.
+
+        `totals` has each total and the time at which it was read.
+        """
+        before, self._before = self._before, {}
+        rates = {}
+        for series, (total, read_at) in totals.items():
+            if read_at is None:
+                continue
+            last, last_at = before.get(series, (total, read_at))
+            if read_at == last_at:
+                self._before[series] = last, last_at
+                continue
+            self._before[series] = total, read_at
+            if read_at > last_at and total >= last:
+                rates[series] = (total - last) / (read_at - last_at)
+        return rates

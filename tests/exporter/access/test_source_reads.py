@@ -1,0 +1,35 @@
+"""Each exposed sample with the time at which its source was read."""
+
+from __future__ import annotations
+
+from exporter import catalogue
+from exporter.access.source_reads import with_read_times
+from exporter.runtime.health import Meter
+from exporter.samples import Sample
+
+
+def requests(model: str) -> Sample:
+    return Sample(catalogue.REQUESTS, 1, (model, "1", "success"))
+
+
+def succeeded(at: float) -> Meter:
+    meter = Meter("x", lambda: at)
+    meter.succeeded(0.1)
+    return meter
+
+
+def test_samples_have_the_time_of_their_own_collector() -> None:
+    failed = Meter("y", lambda: 0.0)
+    failed.failed(0.1, "no answer")
+    exposed = [
+        requests("a"),
+        *succeeded(70.0).samples(),
+        *Meter("new", lambda: 0.0).samples(),
+        requests("b"),
+        *failed.samples(),
+        requests("c"),
+        *succeeded(80.0).samples(),
+        requests("live"),
+    ]
+    found = {s.labels[0]: at for s, at in with_read_times(exposed, 5.0)}
+    assert found == {"a": 70.0, "b": None, "c": 80.0, "live": 5.0}
