@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_triton import INTERNAL, FakeModel, FakeTriton, Slow
-from loadtests.mix import Mix
 from waiting import patience
 
 from exporter.cli import main
@@ -22,6 +21,7 @@ from loadtests.execute import prepared
 from loadtests.load_objective import parse
 from loadtests.machine_guard import GuardLimits
 from loadtests.payloads.bodies import Row, body_of
+from loadtests.plan import Mix
 from loadtests.result import Outcome, Requests
 from loadtests.scenario import Scenario
 from loadtests.target import Target

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from loadtests.mix import Body, Entry, Mix
 
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from loadtests.engine import Options, run_closed, run_open
+from loadtests.plan import Body, Entry, Mix
 from loadtests.result import Outcome
 from loadtests.target import Target
 
