@@ -34,7 +34,8 @@ def with_read_times(
     """Yield each sample with the time of its source's latest successful read.
 
     A collector's samples are followed by its own metrics, which contain that time; it is
-    None before the first success. Samples without a collector are read at `now`.
+    None before the first success. These metrics, and samples without a collector, are read
+    at `now`.
     """
     pending: list[AnySample] = []
     read_at: float | None = None
@@ -46,6 +47,7 @@ def with_read_times(
                 sample.spec is catalogue.COLLECTOR_TIMESTAMP
             ):
                 read_at = sample.value
+            yield sample, now
             continue
         if has_collector:
             yield from ((before, read_at) for before in pending)
