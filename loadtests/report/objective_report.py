@@ -113,18 +113,21 @@ def judged(term: Term, requests: Requests) -> Objective:
     measured = requests.where(~term.gapless(requests))
     waits = _seconds(measured, term.measure)
     side = quantile_side(waits, 1.0 - term.allowed_ratio, _CONFIDENCE)
-    certain = _outside(term.limit_seconds, side.low, side.high)
+    certain, reason = _outside(term.limit_seconds, side.low, side.high), side.reason
     if certain is None:
         late = np.where(term.misses(measured), np.inf, 0.0)
         share = missed_side(late, _CONFIDENCE)
         certain = _outside(term.allowed_ratio, share.low, share.high) or None
+        if found.passed and not certain and not share.reason:
+            shown = f"at most {units.percent(share.high)} miss it; make it longer"
+            reason = f"{len(measured)} requests show only that {shown}"
     return Objective(
         **known,
         certain=certain,
         seconds=Measured(value=side.value, low=finite(side.low), high=finite(side.high))
         if math.isfinite(side.value)
         else None,
-        interval_unknown=side.reason,
+        interval_unknown=reason,
         effective_requests=side.effective_requests or None,
     )
 
