@@ -258,9 +258,9 @@ def test_the_list_of_modules_is_fresh() -> None:
     assert written == made, "docs/design/modules.md is stale: run make generate"
 
 
-def test_every_folder_of_the_sidecar_is_in_the_table_of_the_house() -> None:
+def test_every_folder_of_the_sidecar_is_in_the_table_of_folders() -> None:
     page = documents.text_of("ARCHITECTURE.md")
-    table = page.partition("\n## The house\n")[2].partition("\n## ")[0]
+    table = page.partition("\n## Folders\n")[2].partition("\n## ")[0]
     named = set(re.findall(r"[`/](\w+)/`", table))
     folders = {init.parent.name for init in ROOT.glob("exporter/*/__init__.py")}
     assert folders <= named

@@ -175,7 +175,7 @@ def test_parquet_types_become_datatypes(tmp_path):
         ([[], [1, 2]], "row 1: found a list of 0"),
         (
             pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)),
-            # pyarrow 17 refuses to read what it wrote.
+            # pyarrow 18 refuses to read what it wrote.
             "row 2: found no list; want 2|damaged: Expected all lists",
         ),
         ([[1, 2]] * 70_000 + [[3]], "row 70001: found a list of 1; want 2"),
