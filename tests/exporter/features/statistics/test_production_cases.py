@@ -169,6 +169,18 @@ def test_what_we_gave_up_on_is_expected_once_and_not_as_both(ours_fail):
     assert totals.unattributed == 20
 
 
+def test_what_was_given_up_before_the_base_is_not_expected_after_it():
+    own = OwnCounts(unresolved=Booking(20, 20, {1: 20}))
+    production = Production(own)
+    reads = [
+        ModelStatistics("m", "1", success=Duration(count), fail=Duration(count))
+        for count in (0, 20)
+    ]
+    production.advance(*reads, own)
+    assert (production.totals.success, production.totals.failure) == (20, 20)
+    assert production.totals.unattributed == 0
+
+
 def test_one_we_gave_up_on_is_not_waited_for_for_ever():
     production = Production(OwnCounts())
     own = OwnCounts(unresolved=Booking(1, 1, {1: 1}))
