@@ -44,10 +44,9 @@ class _Objective(Settings):
 class LatencyObjective(_Objective):
     """An objective on latency: requests up to the threshold are good.
 
-    `latency`: time from a request to its answer; a probe that timed out is bad whatever
-    the threshold. For streamed answers,
-    `first_response`: time from a request to its first response; `response_gap`: time
-    from one response to the next.
+    `latency`: time from a request to its answer. For streamed answers, `first_response`:
+    time from a request to its first response; `response_gap`: time from one response to
+    the next. A probe that timed out is bad whatever the threshold, except for gaps.
     """
 
     kind: LatencyKind = "latency"

@@ -133,24 +133,25 @@ def _latencies(
     objective: LatencyObjective, samples: Sequence[AnySample]
 ) -> dict[Series, tuple[float, float]]:
     spec = _TIMED[objective.kind, objective.source]
-    timeouts: dict[Series, float] = {}
-    if spec is catalogue.PROBE_DURATION:
-        # A timeout has the duration of the probe's timeout, but its answer took longer.
-        timeouts = {
-            sample.labels[:-1]: sample.value
-            for sample in samples
-            if isinstance(sample, Sample) and sample.spec is catalogue.PROBE_TOTAL
-            if sample.labels[-1] == "timeout"
-        }
+    timeouts = {
+        sample.labels[:-1]: sample.value
+        for sample in samples
+        if isinstance(sample, Sample) and sample.spec is catalogue.PROBE_TOTAL
+        if sample.labels[-1] == "timeout"
+    }
     found: dict[Series, tuple[float, float]] = {}
     for sample in samples:
         if not isinstance(sample, HistogramSample) or sample.spec is not spec:
             continue
         if objective.matches(sample.labels[0]):
-            count = sample.histogram.count
+            count, late = sample.histogram.count, timeouts.get(sample.labels, 0)
             (within,) = sample.histogram.cumulative((objective.threshold_seconds,))
-            good = min(within, max(0, count - timeouts.get(sample.labels, 0)))
-            found[sample.labels] = (good, count - good)
+            if spec is catalogue.PROBE_DURATION:
+                # A timeout has the duration of the probe's timeout; its answer took longer.
+                within = min(within, max(0, count - late))
+            elif spec is catalogue.PROBE_FIRST_RESPONSE:
+                count += late
+            found[sample.labels] = (within, count - within)
     return found
 
 

@@ -131,6 +131,7 @@ def test_what_shows_nothing_of_a_model_is_no_event_of_its_probes(outcome) -> Non
         "cached": (0, 0),
         "backlog": (0, 0),
         "late": (0, 0),
+        "unjudged": (0, 0),
     }.get(outcome, (0, 5))
     assert (counter.good, counter.bad) == (good, bad)
 
@@ -211,7 +212,7 @@ def page(number: int) -> list:
         (of_probes(LATENCY), 2, 6),
         (LATENCY.model_copy(update={"kind": "first_response"}), 4, 2),
         (LATENCY.model_copy(update={"kind": "response_gap"}), 2, 6),
-        (of_probes(LATENCY.model_copy(update={"kind": "first_response"})), 2, 4),
+        (of_probes(LATENCY.model_copy(update={"kind": "first_response"})), 2, 10),
         (of_probes(LATENCY.model_copy(update={"kind": "response_gap"})), 10, 2),
         (AVAILABILITY.model_copy(update={"models": "m"}), 6, 4),
         (AVAILABILITY, 18, 12),
@@ -231,11 +232,11 @@ def test_an_objective_counts_its_own_events_wherever_they_stand(
         assert (counter.good, counter.bad) == (good, bad)
 
 
+@pytest.mark.parametrize("kind", ["latency", "first_response"])
 @pytest.mark.parametrize("threshold", [0.5, 0.99, 1.0, 2.0])
-def test_a_timeout_of_a_probe_is_bad_whatever_the_threshold(threshold) -> None:
-    counter = EventCounter(
-        of_probes(LATENCY.model_copy(update={"threshold_seconds": threshold}))
-    )
+def test_a_timeout_of_a_probe_is_bad_whatever_the_threshold(threshold, kind) -> None:
+    changes = {"threshold_seconds": threshold, "kind": kind}
+    counter = EventCounter(of_probes(LATENCY.model_copy(update=changes)))
     meter = ProbeMeter("synthetic", 300, lambda: 0.0)
     target = Target(("m", "1"), "grpc")
     for now, outcome, seconds in [
@@ -243,7 +244,10 @@ def test_a_timeout_of_a_probe_is_bad_whatever_the_threshold(threshold) -> None:
         *((1.0, "timeout", 1.0) for _ in range(5)),
         *((2.0, "ok", 0.01) for _ in range(7)),
     ]:
-        meter.record(target, Verdict(outcome, seconds), now)
+        # A stream that hangs has no first response.
+        first = seconds if outcome == "ok" else None
+        verdict = Verdict(outcome, seconds, first_response_seconds=first)
+        meter.record(target, verdict, now)
         counter.add(meter.samples(now, 60), now)
     assert (counter.good, counter.bad) == (9, 5)
 
