@@ -163,6 +163,15 @@ def test_parquet_types_become_datatypes(tmp_path):
     assert rows["loose"].tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
+def test_a_missing_parquet_list_of_fixed_length_is_refused(tmp_path):
+    rows = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
+    path = parquet_file(tmp_path, {"x": rows})
+    # pyarrow 18 refuses to read what it wrote.
+    known = "data.parquet:x: .*row 2: found no list; want 2|damaged: Expected all lists"
+    with pytest.raises(DataError, match=known):
+        read(path)
+
+
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
@@ -173,11 +182,6 @@ def test_parquet_types_become_datatypes(tmp_path):
         ([[1, 2], None, [3, 4, 5, 6]], "row 2: found no list; want 2"),
         ([None, [1, 2]], "row 1: found no list"),
         ([[], [1, 2]], "row 1: found a list of 0"),
-        (
-            pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)),
-            # pyarrow 18 refuses to read what it wrote.
-            "row 2: found no list; want 2|damaged: Expected all lists",
-        ),
         ([[1, 2]] * 70_000 + [[3]], "row 70001: found a list of 1; want 2"),
     ],
 )

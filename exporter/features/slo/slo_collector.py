@@ -144,14 +144,16 @@ def _latencies(
         if not isinstance(sample, HistogramSample) or sample.spec is not spec:
             continue
         if objective.matches(sample.labels[0]):
-            count, late = sample.histogram.count, timeouts.get(sample.labels, 0)
-            (within,) = sample.histogram.cumulative((objective.threshold_seconds,))
+            count: float = sample.histogram.count
+            late = timeouts.get(sample.labels, 0.0)
+            good: float
+            (good,) = sample.histogram.cumulative((objective.threshold_seconds,))
             if spec is catalogue.PROBE_DURATION:
                 # A timeout has the duration of the probe's timeout; its answer took longer.
-                within = min(within, max(0, count - late))
+                good = min(good, max(0.0, count - late))
             elif spec is catalogue.PROBE_FIRST_RESPONSE:
                 count += late
-            found[sample.labels] = (within, count - within)
+            found[sample.labels] = (good, count - good)
     return found
 
 
