@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +23,11 @@ DELIMITERS: Final = (",", ";", "\t", "|")
 """Column separators in order of preference."""
 _SAMPLE_BYTES: Final = 1 << 20
 _DIALECT_ROWS: Final = 1000
+_POINT: Final = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 _COMMA: Final = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
 _WHOLE: Final = re.compile(r"\s*[+-]?\d+\s*")
+
+_Rows = list[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +40,20 @@ class Dialect:
 
 
 def detect(path: Path) -> Dialect:
-    """Return the dialect whose separator divides the header into the most columns.
+    """Return the dialect in which the first rows have as many columns as the header.
 
     Raises:
-        DataError: the file cannot be read, or is empty.
+        DataError: the file cannot be read or is empty, or has numbers with decimal commas
+            next to numbers with decimal points.
     """
     lines = _head(path)
-    headers = {each: next(_rows(lines, each), []) for each in DELIMITERS}
-    delimiter = max(DELIMITERS, key=lambda each: len(headers[each]))
-    if not headers[delimiter]:
+    parsed = {delimiter: _parse(lines, delimiter) for delimiter in DELIMITERS}
+    delimiter = max(DELIMITERS, key=lambda each: _fit(parsed[each]))
+    rows = parsed[delimiter]
+    if not rows or not rows[0]:
         raise DataError(str(path), "the file is empty; want a header and rows")
-    rows = list(islice(_rows(lines, delimiter), 1, _DIALECT_ROWS))
-    commas = delimiter != "," and any(map(_has_commas, zip(*rows, strict=False)))
-    return Dialect(delimiter, "," if commas else ".", len(headers[delimiter]))
+    decimal = "." if delimiter == "," else _decimal(path, rows)
+    return Dialect(delimiter, decimal, len(rows[0]))
 
 
 def _head(path: Path) -> list[str]:
@@ -68,18 +72,44 @@ def _head(path: Path) -> list[str]:
     return lines[:-1] if cut and len(lines) > 1 else lines
 
 
-def _rows(lines: Sequence[str], delimiter: str) -> Iterator[list[str]]:
+def _parse(lines: Sequence[str], delimiter: str) -> _Rows:
     """Rows up to the first that cannot be parsed; errors are the reader's to report."""
-    with suppress(csv.Error):
-        yield from csv.reader(lines, delimiter=delimiter)
+    rows: _Rows = []
+    try:
+        for row in islice(csv.reader(lines, delimiter=delimiter), _DIALECT_ROWS):
+            rows.append(row)
+    except csv.Error:
+        pass
+    return rows
 
 
-def _has_commas(cells: Sequence[str]) -> bool:
-    """Return whether a column's values are numbers, some of them with decimal commas."""
-    values = [cell for cell in cells if cell not in MISSING]
-    return any(map(_COMMA.fullmatch, values)) and all(
-        _COMMA.fullmatch(value) or _WHOLE.fullmatch(value) for value in values
-    )
+def _fit(rows: _Rows) -> tuple[float, int]:
+    """Return the share of rows as wide as the header, and how wide that is."""
+    width = len(rows[0]) if rows else 0
+    if width < 2:  # noqa: PLR2004 - it separates nothing
+        return -1.0, 0
+    body = [row for row in rows[1:] if row]
+    return sum(len(row) == width for row in body) / max(len(body), 1), width
+
+
+def _decimal(path: Path, rows: _Rows) -> str:
+    """Return the decimal mark of the numbers, where commas do not separate columns."""
+    commas = points = ""
+    for name, *cells in zip(*rows, strict=False):
+        values = [cell for cell in cells if cell not in MISSING]
+        if any(map(_COMMA.fullmatch, values)) and all(
+            _COMMA.fullmatch(value) or _WHOLE.fullmatch(value) for value in values
+        ):
+            commas = commas or name
+        if any(map(_POINT.fullmatch, values)):
+            points = points or name
+    if commas and points:
+        raise DataError(
+            str(path),
+            f"found decimal commas in column {commas!r} and decimal points in column "
+            f"{points!r}; want one of them",
+        )
+    return "," if commas else "."
 
 
 _BLOCK_BYTES: Final = 16 << 20
@@ -89,6 +119,9 @@ _WRONG_WIDTH: Final = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)
 _NO_NUMBER: Final = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to \w+: invalid value '(.*)'",
     re.DOTALL,
+)
+_NO_TEXT: Final = re.compile(
+    r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error .*UTF8"
 )
 
 
@@ -219,6 +252,12 @@ class CsvSource:
                 f"{self._path}:{row}:{name}",
                 f"found {value[:40]!r} in a column of numbers; want a number, or name the "
                 f"column with --categorical {name}",
+            )
+        if match := _NO_TEXT.search(said):
+            name, row = self._names[int(match[1])], match[2]
+            place = f"{row}:{name}" if row else name
+            return DataError(
+                f"{self._path}:{place}", "found bytes that are not UTF-8; want text"
             )
         if "straddles two block boundaries" in said or "straddling" in said:
             return DataError(

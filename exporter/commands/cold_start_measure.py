@@ -203,7 +203,8 @@ class Victim(Background):
         A client that sends at its usual rate would have waited, too: the correction of
         HdrHistogram for an expected interval, here that of typical answers.
         """
-        known = [each for kept in self.answers.values() for each in kept if each]
+        # Not those while loading: waits would become typical.
+        known = [each for each in self.answers["quiet"] if each is not None]
         typical = float(np.median(known)) if known else seconds
         interval = typical + _VICTIM_PAUSE_SECONDS
         left = seconds - interval

@@ -20,15 +20,14 @@ import numpy as np
 
 from exporter.histograms.buckets import (
     FIRST_INDEX,
-    LAST_SLOT,
     MIDDLE,
-    SCHEMA,
     ZERO_THRESHOLD,
     Buckets,
     SparseCounts,
     slot_of,
     tally,
 )
+from exporter.histograms.histogram_state import MAX_COUNT, HistogramState
 from exporter.histograms.quantiles import RankedBuckets, interval_ranks, quantile_rank
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-STATE_VERSION: Final = 1
-MAX_COUNT: Final = 2**53  # every count below it is exact as a float, too
 _SUM_TOLERANCE: Final = 1e-9  # relative: additions in another order
 
 
@@ -268,49 +265,31 @@ class Histogram:
     def to_state(self) -> dict[str, Any]:
         """Return the state as JSON values, for `from_state`."""
         offset, counts = self.buckets()
-        return {
-            "version": STATE_VERSION,
-            "schema": SCHEMA,
-            "prometheus_offset": offset,
-            "counts": counts.tolist(),
-            "zero_count": self._zero,
-            "sum": self.sum,
-            "min": self.min,
-            "max": self.max,
-        }
+        return HistogramState(
+            prometheus_offset=offset,
+            counts=tuple(counts.tolist()),
+            zero_count=self._zero,
+            sum=self.sum,
+            min=self.min,
+            max=self.max,
+        ).to_mapping()
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Histogram:
         """The histogram that `to_state` described.
 
         Raises:
-            ValueError: if the state is of another version, or no histogram has it.
+            ValueError: if the state is of another version or contradicts itself.
         """
+        checked = HistogramState.from_mapping(state)
         histogram = cls()
-        try:
-            version = state["version"], state["schema"]
-            numbers = [int(count) for count in (state["zero_count"], *state["counts"])]
-            first = int(state["prometheus_offset"]) - FIRST_INDEX
-            total = float(state["sum"])
-            low = -inf if state["min"] is None else float(state["min"])
-            high = inf if state["max"] is None else float(state["max"])
-        except (KeyError, TypeError, OverflowError, ValueError) as error:
-            raise ValueError(f"cannot read the histogram: {error!r}") from None
-        if version != (STATE_VERSION, SCHEMA):
-            raise ValueError(f"found a histogram of another format: {version}")
-        last = first + len(numbers) - 2
-        if min(numbers) < 0 or (numbers[1:] and not 1 <= first <= last <= LAST_SLOT):
-            raise ValueError(
-                f"found counts in {first} to {last}; want 1 to {LAST_SLOT}"
-            )
-        if not 0.0 <= total < inf or low == inf or high < max(low, 0.0):
-            raise ValueError(f"found sum {total}, minimum {low} and maximum {high}")
-        count = sum(numbers)
-        if count:
-            histogram._check_room(count)
-            histogram._counts.add(first, np.array(numbers[1:], np.int64))
-            histogram._zero = numbers[0]
-            histogram._note(count, total, low, high)
+        first = checked.prometheus_offset - FIRST_INDEX
+        histogram._counts.add(first, np.array(checked.counts, np.int64))
+        histogram._zero = checked.zero_count
+        if checked.count:
+            low = -inf if checked.min is None else checked.min
+            high = inf if checked.max is None else checked.max
+            histogram._note(checked.count, checked.sum, low, high)
         return histogram
 
     def __eq__(self, other: object) -> bool:

@@ -160,7 +160,11 @@ class ProbeRunner:
             *samples,
             Sample(catalogue.PROBE_INTERVAL, self.interval_seconds, (self._label,)),
             # Without a target, its latest success is not old: nothing is due.
-            *(self.meter.samples() if self._known else ()),
+            *(
+                self.meter.samples()
+                if self._known or self.meter.statistics.success is False
+                else ()
+            ),
         ]
 
     def serving(self, now: float) -> dict[ModelKey, bool]:

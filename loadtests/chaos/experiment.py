@@ -306,7 +306,10 @@ class LoadSettings(Settings):
         """The client's timeouts and retries in words: recovery depends on them as well."""
         timeout = f"the client waits {self.timeout_seconds:g} s for an answer"
         if self.protocol == "http":
-            return f"{timeout}, reconnects at once and sends each request once (HTTP)"
+            return (
+                f"{timeout}, reconnects at once and sends each request once, but again "
+                "if a kept-alive connection ends at once (HTTP)"
+            )
         back = self.backoff
         return (
             f"{timeout}, reconnects after {back.first_seconds:g} s, then times "

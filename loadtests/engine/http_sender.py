@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from loadtests.target import Target
 
 _CONNECT_SECONDS: Final = 10.0
+_UNDER_WAY_SECONDS: Final = 0.05
+"""Time in which a request and the end of its connection may meet on the way."""
 _OK: Final = 200
 _SHOWN: Final = 300
 
@@ -169,13 +171,13 @@ class _Connection(asyncio.Protocol):
     """One connection; `usable` while another request may be sent on it.
 
     A server may close one between two requests. The request that finds it closed is sent
-    once more, on a new connection, where no part of an answer has come; a step
-    of a sequence is not, since the server may have taken it.
+    once more, on a new connection, if that shows at once and no part of an answer has
+    come; a step of a sequence is not, since the server may have taken it.
     """
 
     def __init__(self, sender: HttpSender) -> None:
         self._sender = sender
-        self._wire, self._late_at = b"", 0.0
+        self._wire, self._late_at, self._sent_at = b"", 0.0, 0.0
         self._resends = False
         """True if a request that is lost now may be sent again."""
         self._has_answered = False
@@ -200,18 +202,23 @@ class _Connection(asyncio.Protocol):
         request, stream = self._request, self._stream
         if request is not None and stream is not None and stream.is_whole:
             self._judge_stream(request, stream, perf_counter())
-        elif request is not None and self._resends and request.sequence is None:
+        elif request is not None and self._was_idle and request.sequence is None:
             self._release()
             self._sender.open(request, self._wire, self._late_at)
         elif request is not None:
             reason = "the server closed it" if exc is None else _reason(exc)
             self._lose(perf_counter(), f"connection lost: {reason}")
 
+    @property
+    def _was_idle(self) -> bool:
+        """True if it probably ended before the request reached the server."""
+        return self._resends and self._loop.time() - self._sent_at < _UNDER_WAY_SECONDS
+
     def send(self, request: Turn, wire: bytes, late_at: float) -> None:
         """Send a request and wait for its answer, until `late_at` of the loop."""
         self._request = request
         self._wire, self._late_at = wire, late_at
-        self._resends = self._has_answered
+        self._resends, self._sent_at = self._has_answered, self._loop.time()
         self._received = b""
         self._parser = None
         dialect = self._sender.dialects[request.place]

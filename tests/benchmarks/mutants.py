@@ -84,7 +84,7 @@ AREAS: Final = {
     "guards": Area(
         ("exporter/web/basic_auth.py", "exporter/web/web_config.py", "exporter/network/connections.py",
          "exporter/network/admission.py",
-         "exporter/taps/mirroring/mirror_sampling.py"),
+         "exporter/taps/mirroring/intake.py"),
         ("tests/exporter/web/test_basic_auth.py", "tests/exporter/web/test_web_config.py",
          "tests/exporter/web/test_unread_scrapes.py",
          "tests/exporter/network/test_admission.py", "tests/exporter/network/test_connections.py",

@@ -36,12 +36,12 @@ def test_csv_has_numbers_text_and_missing_values(tmp_path):
         ("a,b\n1,2\n1\n", "data.csv:3: ", "found 1 fields; want 2"),
         ('a,b\n1,"2\n', "data.csv:2:b: ", "in a column of numbers"),
         ('a,b\n1,"x\n2,y\n3,z\n', "data.csv: ", "unclosed quote in the last row: 'x"),
-        (b"a,b\n1,\xff\xfe\n", "data.csv:", "invalid UTF8"),
+        (b"a,b\n1,\xff\xfe\n", "data.csv:", "not UTF-8"),
         (b"\xff,b\n1,2\n", "data.csv:1", "not UTF-8"),
         ("a;b\n1;2\n".encode("utf-16"), "data.csv: ", "found UTF-16; want UTF-8"),
         ("a;b\n1;2\n1;2;3\n", "data.csv:3: ", "found 3 fields; want 2"),
         ("a\tb\n1\n", "data.csv:2: ", "found 1 fields; want 2"),
-        ("a;b\n1,5;2.5\n", "data.csv:2:b: ", "in a column of numbers"),
+        ("a;b\n1,5;2.5\n", "data.csv: ", "commas in column 'a' and decimal points in"),
     ],
 )
 def test_a_csv_that_is_none_is_refused_with_its_line(tmp_path, text, where, problem):
@@ -143,3 +143,10 @@ def test_huge_cells_are_read_or_refused_in_a_sentence(tmp_path):
     assert [len(value) for value in rows["b"]] == [5_000_000, 1]
     with pytest.raises(DataError, match="a row of more than 16 MiB, or a quote"):
         read(csv_file(tmp_path, "a,b\n1," + "x" * 50_000_000 + "\n"))
+
+
+def test_a_name_with_commas_does_not_divide_the_columns(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text('id;"range";temp (min, max, avg)\n1;2;3.5\n4;5;6.5\n')
+    _, rows = read(path)
+    assert list(rows) == ["id", "range", "temp (min, max, avg)"]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import socketserver
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,14 +36,22 @@ class Closing(socketserver.ThreadingTCPServer):
         answers: on the first connection, and on all others.
         reads_one_more: closes once it has read the next request, not after the answer.
         part: of an answer, sent before it closes.
+        works_seconds: on the request that it read and does not answer.
     """
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, *answers: int, reads_one_more: bool = False, part: bytes = b""):
+    def __init__(
+        self,
+        *answers: int,
+        reads_one_more: bool = False,
+        part: bytes = b"",
+        works_seconds: float = 0.0,
+    ):
         super().__init__(("127.0.0.1", 0), Connection)
         self.answers, self.reads_one_more, self.part = answers, reads_one_more, part
+        self.works_seconds = works_seconds
         self.connections = self.received = 0
         self.lock = threading.Lock()
 
@@ -61,6 +70,7 @@ class Connection(socketserver.StreamRequestHandler):
             left = server.answers[min(server.connections, len(server.answers)) - 1]
         while (left or server.reads_one_more) and self.read():
             if not left:
+                time.sleep(server.works_seconds)
                 self.wfile.write(server.part)
                 return
             self.wfile.write(
@@ -141,6 +151,14 @@ def test_a_request_is_sent_again_once_and_its_latency_counts_from_the_first() ->
 
 def test_a_request_of_which_a_part_was_answered_is_not_sent_again() -> None:
     with closing(1, 9, reads_one_more=True, part=b"HTTP/1.1 200 OK\r\n") as server:
+        result = alone(server, 3)
+    outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
+    assert result.requests.outcome.tolist() == outcomes, result.errors
+    assert server.received == 3
+
+
+def test_a_request_that_the_server_was_working_on_is_not_sent_again() -> None:
+    with closing(1, 9, reads_one_more=True, works_seconds=0.3) as server:
         result = alone(server, 3)
     outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
     assert result.requests.outcome.tolist() == outcomes, result.errors

@@ -82,7 +82,7 @@ _STRICT: Final = {
     "$dynamicAnchor": "meta",
     "$ref": "https://json-schema.org/draft/2020-12/schema",
     # References could be fetched, or lead nowhere.
-    "properties": {"$ref": False, "$dynamicRef": False},
+    "properties": {"$ref": False, "$dynamicRef": False, "$recursiveRef": False},
     "unevaluatedProperties": False,
 }
 """The schema of schemas without keywords that do not exist."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 
 from pydantic import Field, model_validator
 
+from exporter.errors import UnusableFileError
 from exporter.settings import Settings
 from exporter.system import whole_file
 
@@ -229,6 +230,8 @@ def valid_capacity(file: str) -> CapacityNotice:
         report = json.loads(whole_file.read(Path(file), _MAX_BYTES))
     except OSError as error:
         raise ValueError(f"cannot read {file!r}: {error.strerror}") from None
+    except UnusableFileError as error:
+        raise ValueError(f"cannot read {file!r}: {error}") from None
     except (RecursionError, ValueError):
         raise ValueError(f"{file!r} is not valid JSON") from None
     if not isinstance(report, dict) or report.get("format") != FORMAT:

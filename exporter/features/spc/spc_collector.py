@@ -149,6 +149,8 @@ class SpcCollector:
             _Watched(signal, settings.interval_seconds) for signal in settings.signals
         ]
         self._restored = False
+        self._inherited: set[str] = set()
+        """Signals whose present state is newer than a state file."""
         self._saved_at = access.clock()
         self._is_unsaved = False
         self._is_unread = False
@@ -165,6 +167,11 @@ class SpcCollector:
             else fresh
             for fresh in self.watched
         ]
+        self._inherited = {
+            watched.settings.name
+            for watched in self.watched
+            if watched is kept.get(watched.settings.name)
+        }
 
     def collect(self) -> Sequence[AnySample]:
         """Read a sample of each signal that is due."""
@@ -275,7 +282,7 @@ class SpcCollector:
             return
         for watched in self.watched:
             state = signals.get(watched.settings.name)
-            if state is None:
+            if state is None or watched.settings.name in self._inherited:
                 continue
             try:
                 restored = watched.signal.restore(state)

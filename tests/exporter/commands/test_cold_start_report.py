@@ -149,3 +149,5 @@ def test_victims_count_the_requests_that_were_due_while_one_was_stalled():
     assert float(np.median(loading)) > 0.1
     assert max(quiet) < 0.3
     assert max(loading) >= 0.44
+    # Each of the stalls adds the same, however many there were before.
+    assert 250 < len(loading) < 650

@@ -22,7 +22,8 @@ from latencies import (
 )
 
 from exporter.histograms.buckets import LAST_SLOT
-from exporter.histograms.histogram import MAX_COUNT, Histogram
+from exporter.histograms.histogram import Histogram
+from exporter.histograms.histogram_state import MAX_COUNT
 
 
 @given(LATENCIES | CLUSTERED, THOUSANDTHS)

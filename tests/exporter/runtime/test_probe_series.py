@@ -55,6 +55,19 @@ def test_a_probe_without_a_model_has_no_latest_success():
     play(["m"], script)
 
 
+def test_a_probe_whose_targets_cannot_be_found_has_failed():
+    async def script(scene):
+        def broken(_inventory):
+            raise ValueError("boom")
+
+        scene.probe.targets = broken
+        scene.show(names(2))
+        await asyncio.sleep(5)
+        assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 0
+
+    play([], script)
+
+
 def test_a_probe_that_did_not_ask_counts_nothing_and_is_asked_again():
     begun = 0.0
 

@@ -117,6 +117,10 @@ def test_a_model_that_lies_unseen_is_no_result() -> None:
     found = findings(evidence(load, inject=INJECT, revert=REVERT, kind="lying_model"))
     assert (found.verdict, found.exit_code) == ("invalid", 3)
     assert any("no wrong answer was seen" in said for said in found.reasons)
+    # Nobody compares the answers of streams: their lie is for the sidecar to find.
+    load.requests.responses[:] = 5
+    streamed = evidence(load, inject=INJECT, revert=REVERT, kind="lying_model")
+    assert findings(streamed).verdict == "held"
 
 
 def test_detection_that_nobody_watched_is_no_result() -> None:

@@ -204,6 +204,24 @@ def test_a_rate_is_over_the_time_between_two_reads_of_the_statistics(clock):
     assert set(shown) == {0.5}
 
 
+def test_a_clock_that_is_set_back_costs_the_headroom_of_one_window(clock):
+    exposed: list[Sample] = []
+    collector = RunsSettings().build(
+        access_to(None, exposed=lambda: exposed, clock=clock)
+    )
+    post(collector, "/v1/capacity", **CAPACITY)
+    shown = []
+    for now in range(0, 600, 5):
+        wall = now if now < 300 else now - 3600
+        exposed[:] = [
+            Sample(catalogue.REQUESTS, 100 * now, ("m", "1", "success")),
+            Sample(catalogue.COLLECTOR_TIMESTAMP, wall, ("statistics",)),
+        ]
+        clock.now += 5.0
+        shown.append(values(collector, catalogue.CAPACITY_HEADROOM))
+    assert all(set(found.values()) == {0.5} for found in shown[-20:])
+
+
 def test_looks_further_apart_than_the_window_make_a_rate_all_the_same(
     collector, clock, totals
 ) -> None:
@@ -383,7 +401,9 @@ def test_a_report_without_a_valid_capacity_becomes_its_verdict_and_reason(
         ({"valid": False}, "no valid capacity (meets p99<20ms"),
         ({"capacity": None}, "no valid capacity"),
         ({"capacity": {}}, "incomplete"),
+        ({"conclusion": "x" * (17 << 20)}, "the maximum is 16777216"),
     ],
+    ids=["format", "invalid", "none", "empty", "large"],
 )
 def test_a_report_that_says_nothing_to_rely_on_is_refused(
     tmp_path, changes, said

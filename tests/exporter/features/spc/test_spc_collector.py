@@ -252,6 +252,17 @@ class TestState:
         assert second.value("triton_spc_alarm", "cusum") == 1
         assert second.value("triton_spc_samples_total") == 30
 
+    def test_what_a_reload_took_over_is_newer_than_the_file(self, tmp_path) -> None:
+        path = tmp_path / "spc.json"
+        learnt_and_alarmed(path)
+        before, after = (Scene(LEARNT, state_file=path) for _ in range(2))
+        for _ in range(10):
+            before.look(score(0.97))
+        # Its last save failed: the file is older.
+        after.collector.inherit(before.collector)  # type: ignore[attr-defined]
+        after.look()
+        assert after.value("triton_spc_samples_total") == 40
+
     def test_the_state_is_saved_once_in_so_many_seconds(self, tmp_path) -> None:
         path = tmp_path / "spc.json"
         scene = Scene(signal(), state_file=path, save_seconds=10)
