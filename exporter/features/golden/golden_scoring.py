@@ -64,6 +64,8 @@ class Scoring:
         rows = prepared.golden.rows
         self.output = self._scored_output()
         self.task: Task = self._task()
+        self._names: dict[str, int] = {}
+        """Number of each class, by its name."""
         self._truth = self._labels()
         self.groups = groups_of(prepared.inputs)
         """(n,) the same number for samples that are (nearly) the same."""
@@ -73,8 +75,6 @@ class Scoring:
         self._cosine, self._confidence, self._entropy = np.full((3, rows), np.nan)
         self._norm, self._error = np.full((2, rows), np.nan)
         self._scores: Floats | None = None
-        self._names: dict[str, int] = {}
-        """Number of each class, by its name."""
         self._checks = self._checks_of_outputs(embed)
         self._tensors = {name: np.zeros(rows, np.bool_) for name in self._checks}
 
