@@ -11,12 +11,17 @@ import urllib3
 from small_models import write_model
 from waiting import patience
 
+from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from exporter.access.collector_base import Access
+    from exporter.access.probe_base import Verdict
+
+TEXT: Final = "the cat sat on the mat"
 STREAM: Final = Path(__file__).parents[1] / "data" / "models_streaming" / "stream"
 """Answers with a running mean: a response for each of the request's numbers."""
 CONFIG: Final = """
@@ -287,3 +292,19 @@ class Streams:
             events = max(part.count(b"data:"), 1)
             times += [time.monotonic()] * events
         return times
+
+
+def synthetic(access: Access, model: str = "speaker", **settings: Any) -> Verdict:
+    """The verdict of one synthetic probe."""
+    settings = {
+        "models": {"include": [model]},
+        "timeout_seconds": 10,
+        "protocols": ["grpc"],
+        "overrides": {"speaker": {"inputs": {"text": {"values": [TEXT]}}}},
+        **settings,
+    }
+    probe = SyntheticSettings.model_validate(settings).build(access)
+    (target,) = probe.targets(access.board.current)
+    verdict = probe.attempt(target)
+    assert verdict is not None
+    return verdict

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 import urllib3
 from fault_cycles import Client, asking, in_effect, recorded, undone
-from receiver import Receiver
 from requirements import as_nobody
-from sites import EmbeddedSite, empty_site
+from sites import EmbeddedSite
 from waiting import patience, wait_until
 
 from exporter.triton.faulty_model import Fault as ModelFault
@@ -396,10 +395,3 @@ def test_a_file_where_the_original_would_go_is_refused(site) -> None:
             LyingModel(model="double").prepare(site)
     finally:
         file.unlink()
-
-
-def test_what_is_no_triton_is_refused() -> None:
-    with Receiver(body=b"<html>") as page:
-        site = empty_site(http=page.address)
-        with pytest.raises(FaultRefusedError, match="answers, but is not Triton"):
-            UnloadModel(model="double").prepare(site)

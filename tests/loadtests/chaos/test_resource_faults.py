@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from fault_cycles import injected, is_undone, recorded
+from receiver import Receiver
 from sites import empty_site
 
+from loadtests.chaos.faults import FaultRefusedError
+from loadtests.chaos.faults.model_faults import UnloadModel
 from loadtests.chaos.faults.sustained_faults import MOST_PERCENT, CpuHog, MemoryHog
 from loadtests.chaos.primitives.process_refs import ProcessRef, started_with
 
@@ -77,3 +80,10 @@ def test_a_hog_takes_nothing_that_is_to_be_left_to_others(undone: list):
 def test_more_than_a_stated_share_cannot_be_asked_for():
     with pytest.raises(ValueError, match="less than or equal to 80"):
         MemoryHog(available_percent=90)
+
+
+def test_what_is_no_triton_is_refused() -> None:
+    with Receiver(body=b"<html>") as page:
+        site = empty_site(http=page.address)
+        with pytest.raises(FaultRefusedError, match="answers, but is not Triton"):
+            UnloadModel(model="double").prepare(site)

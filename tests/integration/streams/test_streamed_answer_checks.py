@@ -2,91 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from accesses import access_to
 from golden_probing import Probing
-from slow_llm import slow_llm
-from streaming_models import (
-    STREAM,
-    set_speaker_fault,
-    write_echo,
-    write_embedder,
-    write_speaker,
-)
-from waiting import patience
+from streaming_models import TEXT, synthetic
 
-from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.cli import main
 from exporter.features.golden.golden_settings import GoldenSettings
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
-from exporter.triton.embedded import EmbeddedTriton
-from exporter.triton.grpc import GrpcClient
-from exporter.triton.http import HttpClient
 
 pytestmark = pytest.mark.triton
-
-TEXT = "the cat sat on the mat"
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    folder = slow_llm(tmp_path_factory.mktemp("models"))
-    write_speaker(folder)
-    write_embedder(folder)
-    write_echo(folder)
-    (folder / "stream").symlink_to(STREAM)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(repository, triton_environment):
-    with EmbeddedTriton(repository, environment=triton_environment) as started:
-        yield started
-
-
-@pytest.fixture
-def access(server):
-    grpc = GrpcClient(server.grpc)
-    models = {
-        (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10)
-        for name in ("llm", "speaker", "stream", "embedder", "one_embedder", "echo")
-    }
-    board = InventoryBoard()
-    board.publish(Inventory(up=True, ready=True, models=models))
-    http = HttpClient(server.http)
-    yield access_to(grpc, board=board, http=http)
-    grpc.close()
-    http.close()
-
-
-@pytest.fixture(params=["grpc", "http"])
-def protocol(request):
-    return request.param
-
-
-@pytest.fixture
-def fault(repository):
-    yield lambda **how: set_speaker_fault(repository, **how)
-    set_speaker_fault(repository)
-
-
-def synthetic(access, model="speaker", **settings):
-    """The verdict of one synthetic probe."""
-    settings = {
-        "models": {"include": [model]},
-        "timeout_seconds": 10,
-        "protocols": ["grpc"],
-        "overrides": {"speaker": {"inputs": {"text": {"values": [TEXT]}}}},
-        **settings,
-    }
-    probe = SyntheticSettings.model_validate(settings).build(access)
-    (target,) = probe.targets(access.board.current)
-    return probe.attempt(target)
 
 
 @pytest.fixture
@@ -358,104 +282,3 @@ def test_a_check_that_does_not_fit_the_set_is_an_error_of_it(
     assert "prompts.npz" in verdict.detail
     assert ("row 1" in verdict.detail) == (said == "missing )")
     assert probing.value("triton_golden_usable") == 0
-
-
-def test_inputs_that_generate_cannot_carry_are_probed_over_grpc_only(access) -> None:
-    spec = access.board.current.models["stream", "1"]
-    matrix = replace(spec.inputs[0], shape=(-1, 4))
-    board = {("stream", "1"): replace(spec, inputs=(matrix,))}
-    inventory = Inventory(up=True, ready=True, models=board)
-    probe = SyntheticSettings().build(access)
-    assert [t.protocol for t in probe.targets(inventory)] == ["grpc"]
-    assert {t.protocol for t in probe.targets(access.board.current)} == {"grpc", "http"}
-
-
-LIMITS = {"max_first_response_seconds": 5, "max_gap_seconds": 0.3}
-
-
-def test_a_stream_within_its_limits_is_ok_and_timed(access, fault, protocol) -> None:
-    fault(at=3, seconds=0.2)
-    verdict = synthetic(access, protocols=[protocol], **LIMITS)
-    assert verdict.outcome == "ok"
-    assert 0 < verdict.first_response_seconds < verdict.duration_seconds
-    assert len(verdict.gap_seconds) == len(TEXT.split()) - 1
-    assert verdict.gap_seconds[2] == pytest.approx(0.2, abs=patience(0.05))
-
-
-@pytest.mark.parametrize(
-    ("at", "limits", "shown"),
-    [
-        (3, LIMITS, "response 4 came"),
-        (0, {"max_first_response_seconds": 0.3}, "the first response came"),
-    ],
-)
-def test_a_stream_beyond_a_limit_is_stalled_and_not_dead(
-    access, fault, protocol, at, limits, shown
-) -> None:
-    limits = {"protocols": [protocol], **limits}
-    fault(at=at, seconds=0.6)
-    verdict = synthetic(access, **limits)
-    assert verdict.outcome == "stalled"
-    assert verdict.detail.startswith(shown)
-    assert verdict.detail.endswith("allowed are 0.3 s")
-    assert synthetic(access).outcome == "ok"
-    assert synthetic(access, timeout_seconds=0.5, **limits).outcome == "timeout"
-    # A wrong answer is the worse fault.
-    fault(at=at, seconds=0.6, score="nan")
-    assert synthetic(access, **limits).outcome == "bad_output"
-
-
-@pytest.mark.parametrize("how", [{"at": 3, "seconds": 1.5}, {"pause": 0.01}])
-def test_a_stream_that_never_ends_is_a_timeout(access, fault, protocol, how) -> None:
-    """It stops in the middle, or continues without end."""
-    fault(**how)
-    endless = {"inputs": {"text": {"values": ["word " * 150]}}}
-    started = time.monotonic()
-    verdict = synthetic(
-        access,
-        protocols=[protocol],
-        overrides={"speaker": endless},
-        timeout_seconds=0.3,
-        linger_seconds=0.2,
-    )
-    assert verdict.outcome == "timeout"
-    assert time.monotonic() - started < patience(1.5)
-
-
-def test_a_limit_of_one_model_is_in_place_of_the_probes(access, fault) -> None:
-    fault(at=3, seconds=0.6)
-    patient = {"inputs": {"text": {"values": [TEXT]}}, "max_gap_seconds": 60}
-    assert synthetic(access, overrides={"speaker": patient}, **LIMITS).outcome == "ok"
-
-
-def test_a_stalling_model_serves_and_is_counted(
-    server, start_sidecar, settings, fault, protocol
-) -> None:
-    probe = {
-        "protocols": [protocol],
-        "interval_seconds": 0.2,
-        "timeout_seconds": 10,
-        "models": {"include": ["speaker"]},
-        "overrides": {"speaker": {"inputs": {"text": {"values": [TEXT]}}}},
-        **LIMITS,
-    }
-    fault(at=3, seconds=0.6)
-    sidecar = start_sidecar(settings(server, probe=probe))
-    of = {"model": "speaker"}
-    page = sidecar.wait(
-        lambda page: page.sum("triton_probe_total", outcome="stalled", **of) >= 2
-    )
-    assert page.value("triton_model_serving", **of) == 1
-    assert [value for _, value in page.all("triton_probe_success", **of)] == [0]
-    assert page.sum("triton_probe_total", outcome="timeout", **of) == 0
-    assert state(sidecar, "speaker") == "SLOW"
-    fault()
-    sidecar.wait(lambda page: page.sum("triton_probe_success", **of) == 1)
-    assert state(sidecar, "speaker") == "SERVING"
-
-
-def state(sidecar, name):
-    """The headline of a model on the status page."""
-    status = json.loads(sidecar.get("/api/v1/status").text)
-    [found] = [model["state"] for model in status["models"] if model["model"] == name]
-    return found
