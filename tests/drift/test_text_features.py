@@ -113,9 +113,9 @@ def test_longer_or_other_texts_are_drift_and_the_same_kind_of_texts_are_not(
     assert run("compare", profile, files["same"]) == 0
     capsys.readouterr()
     assert run("compare", profile, files["longer"]) == 1
-    assert "prompt.words: " in capsys.readouterr().out
+    assert "CHANGED  prompt.words" in capsys.readouterr().out
     assert run("compare", profile, files["asked"]) == 1
-    assert "prompt.symbols_ratio: " in capsys.readouterr().out
+    assert "CHANGED  prompt.symbols_ratio" in capsys.readouterr().out
 
 
 def test_a_text_is_in_no_profile(tmp_path):
