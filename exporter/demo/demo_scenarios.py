@@ -193,7 +193,7 @@ class SlowRollout(_OwnCopy):
 
     rules = "comparisons.yaml"
     model_control = "explicit"
-    full_tracing_seconds = 120.0
+    full_tracing_seconds = 150.0
 
     def settings(self) -> dict[str, Any]:
         """Compare production's own answers of both versions."""
