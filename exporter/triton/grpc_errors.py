@@ -1,4 +1,4 @@
-"""What every gRPC call has: errors of ours in place of gRPC's, and a limit on answers.
+"""The parts that all gRPC calls share: errors of ours in place of gRPC's, and a limit on answers.
 
 Parsed, a message can take fifty times its length: 64 MB of empty entries, which answers
 with tensors may have, are 3 GB. So answers without tensors have a limit of their own.

@@ -208,7 +208,7 @@ ANSWERS = [
     (Filled(float("inf")), {"bad_output"}),
     (Hung(), {"timeout"}),
 ]
-"""What a server may answer, and the outcomes that are right."""
+"""Possible answers of a server, and the outcomes that are right."""
 
 
 @pytest.mark.parametrize("version", VERSIONS)

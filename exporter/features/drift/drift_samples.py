@@ -1,4 +1,4 @@
-"""What the drift watches found: samples, and the explanation of alarms in /api/v1/status."""
+"""Results of the drift watches: samples, and the explanation of alarms in /api/v1/status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt shows of its model: pace of streams, waiting sequences, cached answers."""
+"""Evidence of one attempt about its model: pace of streams, waiting sequences, cached answers."""
 
 from __future__ import annotations
 
