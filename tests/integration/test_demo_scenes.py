@@ -117,7 +117,7 @@ def test_a_healthy_demo_prints_what_the_readme_shows_and_knows_every_p99_within_
 
 
 def form(line: str) -> str:
-    """What a line shows but for its numbers, for what is unknown yet, and for folders."""
+    """Return the form of a line: numbers, unknown values and folders left out."""
     line = re.sub(r"/\S*(?:models|\.log)", "PATH", line.rstrip("\n"))
     line = re.sub(r"deploy/models", "PATH", line)
     line = re.sub(

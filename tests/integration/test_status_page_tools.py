@@ -1,4 +1,4 @@
-"""What a reader does with the status page: zoom into a chart, take a table away."""
+"""Tools of the status page: zoom in charts, tables as CSV."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def save(path, columns):
 
 
 def told(found, profile, counts):
-    """What the command prints of a judgement."""
+    """Return the text that the command prints for a judgement."""
     origin = Origin("before", "now", "", "", {})
     return page_text.render(document(found, profile, counts, origin))
 
