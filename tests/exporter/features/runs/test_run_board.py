@@ -55,6 +55,16 @@ CAPACITY = {
 }
 
 
+def with_capacity(clock) -> tuple[RunsCollector, list[Sample]]:
+    """A collector that knows a capacity, and the list of samples that it reads."""
+    exposed: list[Sample] = []
+    collector = RunsSettings().build(
+        access_to(None, exposed=lambda: exposed, clock=clock)
+    )
+    post(collector, "/v1/capacity", **CAPACITY)
+    return collector, exposed
+
+
 def values(collector, spec) -> dict[tuple[str, ...], float]:
     return {s.labels: s.value for s in collector.collect() if s.spec is spec}
 
@@ -164,11 +174,7 @@ def test_headroom_is_what_production_leaves_and_unknown_before_that_is_known(
 
 
 def test_a_version_that_is_absent_for_a_while_does_not_change_the_headroom(clock):
-    exposed: list[Sample] = []
-    collector = RunsSettings().build(
-        access_to(None, exposed=lambda: exposed, clock=clock)
-    )
-    post(collector, "/v1/capacity", **CAPACITY)
+    collector, exposed = with_capacity(clock)
     shown = []
     for step in range(60):
         clock.now += 5.0
@@ -184,11 +190,7 @@ def test_a_version_that_is_absent_for_a_while_does_not_change_the_headroom(clock
 
 
 def test_a_rate_is_over_the_time_between_two_reads_of_the_statistics(clock):
-    exposed: list[Sample] = []
-    collector = RunsSettings().build(
-        access_to(None, exposed=lambda: exposed, clock=clock)
-    )
-    post(collector, "/v1/capacity", **CAPACITY)
+    collector, exposed = with_capacity(clock)
     shown = []
     for now in range(0, 600, 5):
         at = now // 25 * 25
@@ -202,11 +204,7 @@ def test_a_rate_is_over_the_time_between_two_reads_of_the_statistics(clock):
 
 
 def test_a_clock_that_is_set_back_costs_the_headroom_of_one_window(clock):
-    exposed: list[Sample] = []
-    collector = RunsSettings().build(
-        access_to(None, exposed=lambda: exposed, clock=clock)
-    )
-    post(collector, "/v1/capacity", **CAPACITY)
+    collector, exposed = with_capacity(clock)
     shown = []
     for now in range(0, 600, 5):
         wall = now if now < 300 else now - 3600
