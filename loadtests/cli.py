@@ -15,7 +15,7 @@ from loadtests.command_options import (
     add_announcers,
     add_command,
     add_target,
-    add_values,
+    add_value,
 )
 
 if TYPE_CHECKING:
@@ -85,13 +85,15 @@ def _add_run(commands: Subparsers) -> None:
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
-    add_values(
+    add_value(
         parser,
-        (
-            *("--profile", str, "KIND"),
-            "profile of an open loop, see `tritonwatch load list`",
-        ),
-        ("--rate", float, "R", "rate of the profile, in requests per second"),
+        "--profile",
+        str,
+        "KIND",
+        "profile of an open loop, see `tritonwatch load list`",
+    )
+    add_value(
+        parser, "--rate", float, "R", "rate of the profile, in requests per second"
     )
     parser.add_argument(
         "--set",
@@ -99,31 +101,27 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="set an option of the profile; may be repeated",
     )
-    add_values(
-        parser,
-        ("--concurrency", int, "N", "closed loop: keep N requests in flight"),
-        ("--duration", float, "S", "send requests for S seconds"),
+    add_value(
+        parser, "--concurrency", int, "N", "closed loop: keep N requests in flight"
     )
+    add_value(parser, "--duration", float, "S", "send requests for S seconds")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    add_values(
-        parser,
-        ("--name", str, "NAME", "name of the run in reports"),
-        ("--json", Path, "FILE", "write the result to a file"),
-    )
+    add_value(parser, "--name", str, "NAME", "name of the run in reports")
+    add_value(parser, "--json", Path, "FILE", "write the result to a file")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument(
         "--strict",
         action="store_true",
         help="make the run INVALID if other processes disturbed it, instead of a note",
     )
-    add_values(
+    add_value(
         parser,
-        (
-            *("--metrics", str, "URL"),
-            "/metrics of the server's sidecar: adds phases and energy to the result",
-        ),
+        "--metrics",
+        str,
+        "URL",
+        "/metrics of the server's sidecar: adds phases and energy to the result",
     )
     add_announcers(parser)
 
@@ -137,24 +135,31 @@ def _add_capacity(commands: Subparsers) -> None:
         _CAPACITY,
     )
     add_target(parser)
-    add_values(
-        parser,
-        ("--budget", float, "S", "duration of the search (default 90)"),
-        ("--run-seconds", float, "S", "duration of one run (default 6)"),
-        ("--repetitions", int, "N", "runs at each rate, at least 3 (default 5)"),
-        ("--precision", float, "SHARE", "stop once the interval is +- SHARE"),
-        ("--max-rate", float, "R", "highest rate to offer"),
-        (
-            *("--other-cpu", float, "SHARE"),
-            "CPU that other processes may use before a run is rejected (default 0.08)",
-        ),
-        (
-            *("--production-rate", float, "R"),
-            "rate of production, to compute the headroom",
-        ),
-        JSON_REPORT,
-        HTML_REPORT,
+    add_value(parser, "--budget", float, "S", "duration of the search (default 90)")
+    add_value(parser, "--run-seconds", float, "S", "duration of one run (default 6)")
+    add_value(
+        parser, "--repetitions", int, "N", "runs at each rate, at least 3 (default 5)"
     )
+    add_value(
+        parser, "--precision", float, "SHARE", "stop once the interval is +- SHARE"
+    )
+    add_value(parser, "--max-rate", float, "R", "highest rate to offer")
+    add_value(
+        parser,
+        "--other-cpu",
+        float,
+        "SHARE",
+        "CPU that other processes may use before a run is rejected (default 0.08)",
+    )
+    add_value(
+        parser,
+        "--production-rate",
+        float,
+        "R",
+        "rate of production, to compute the headroom",
+    )
+    add_value(parser, *JSON_REPORT)
+    add_value(parser, *HTML_REPORT)
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     add_announcers(parser)
 
@@ -164,47 +169,56 @@ def _add_efficiency(commands: Subparsers) -> None:
     text = "measure energy from full load to idle"
     parser = add_command(commands, "efficiency", text, f"{module}:run_curve", _CURVE)
     _add_metered(parser)
-    add_values(
+    add_value(
         parser,
-        (
-            *("--level-seconds", float, "S"),
-            "duration of each level (default 10; SPECpower demands 240)",
-        ),
-        (
-            *("--maximum", float, "R"),
-            "throughput at full load, in requests per second, instead of measuring it",
-        ),
+        "--level-seconds",
+        float,
+        "S",
+        "duration of each level (default 10; SPECpower demands 240)",
+    )
+    add_value(
+        parser,
+        "--maximum",
+        float,
+        "R",
+        "throughput at full load, in requests per second, instead of measuring it",
     )
     parser.set_defaults(level_seconds=10.0)
     text = "compare speed, energy and accuracy of two models"
     parser = add_command(commands, "pair", text, f"{module}:run_pair", _PAIR)
     _add_metered(parser)
-    add_values(
+    add_value(parser, "--pairs", int, "N", "pairs of blocks (default 10)")
+    add_value(parser, "--block-seconds", float, "S", "duration of a block (default 2)")
+    add_value(
         parser,
-        ("--pairs", int, "N", "pairs of blocks (default 10)"),
-        ("--block-seconds", float, "S", "duration of a block (default 2)"),
-        ("--labelled", Path, "FILE", "npz file with inputs and `label`, for accuracy"),
+        "--labelled",
+        Path,
+        "FILE",
+        "npz file with inputs and `label`, for accuracy",
     )
     parser.set_defaults(pairs=10, block_seconds=2.0)
 
 
 def _add_metered(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    add_values(
+    add_value(
         parser,
-        (
-            *("--config", Path, "FILE"),
-            "configuration file of a sidecar, for its `power:`",
-        ),
-        ("--idle-watts", float, "W", "power when idle, if there is no sensor"),
-        ("--full-watts", float, "W", "power at full load, with --idle-watts"),
-        (
-            *("--concurrency", int, "N"),
-            "requests in flight at full load (default 8)",
-        ),
-        JSON_REPORT,
-        HTML_REPORT,
+        "--config",
+        Path,
+        "FILE",
+        "configuration file of a sidecar, for its `power:`",
     )
+    add_value(
+        parser, "--idle-watts", float, "W", "power when idle, if there is no sensor"
+    )
+    add_value(
+        parser, "--full-watts", float, "W", "power at full load, with --idle-watts"
+    )
+    add_value(
+        parser, "--concurrency", int, "N", "requests in flight at full load (default 8)"
+    )
+    add_value(parser, *JSON_REPORT)
+    add_value(parser, *HTML_REPORT)
     parser.set_defaults(concurrency=8)
     add_announcers(parser)
 
@@ -222,13 +236,16 @@ def _add_report(commands: Subparsers) -> None:
         ("after", "SECOND", "result to compare with it"),
     ):
         parser.add_argument(name, nargs="?", type=Path, metavar=placeholder, help=text)
-    add_values(
+    add_value(parser, *HTML_REPORT)
+    add_value(parser, *JSON_REPORT)
+    add_value(
         parser,
-        HTML_REPORT,
-        JSON_REPORT,
-        ("--tolerance", _share, "SHARE", "change that does not matter (default 0.05)"),
-        ("--seed", int, "N", "ignored; kept for compatibility"),
+        "--tolerance",
+        _share,
+        "SHARE",
+        "change that does not matter (default 0.05)",
     )
+    add_value(parser, "--seed", int, "N", "ignored; kept for compatibility")
     parser.set_defaults(tolerance=0.05, seed=1)
     parser.add_argument(
         "--schema",

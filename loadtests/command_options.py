@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from exporter.commands.common_options import Subparsers
 
-    Option = tuple[str, Callable[[str], Any], str, str]
-
 JSON_REPORT: Final = ("--json", Path, "FILE", "write the report as JSON")
 HTML_REPORT: Final = ("--html", Path, "FILE", "write the report as a page")
 
@@ -38,32 +36,40 @@ def add_command(
     return parser
 
 
-def add_values(parser: argparse.ArgumentParser, *options: Option) -> None:
-    """Add options with a value each: name, type, placeholder and help."""
-    for name, kind, placeholder, text in options:
-        parser.add_argument(name, type=kind, metavar=placeholder, help=text)
+def add_value(
+    parser: argparse.ArgumentParser,
+    name: str,
+    kind: Callable[[str], Any],
+    placeholder: str,
+    text: str,
+) -> None:
+    """Add an option with a value."""
+    parser.add_argument(name, type=kind, metavar=placeholder, help=text)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the options of target and requests; `scenario_options.scenario_of` reads them."""
-    add_values(
-        parser,
-        ("--scenario", Path, "FILE", "scenario file (YAML); options override it"),
+    _add_server(parser)
+    _add_requests(parser)
+    _add_limits(parser)
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    add_value(
+        parser, "--scenario", Path, "FILE", "scenario file (YAML); options override it"
     )
     parser.add_argument(
         "--protocol",
         choices=("grpc", "http", "openai-chat", "openai-completions"),
         help="protocol of the server (default grpc)",
     )
-    add_values(
+    add_value(
         parser,
-        (
-            *("--address", str, "HOST:PORT"),
-            (
-                "address of the server (default localhost, port 8001; 8000 with http, 9000 with "
-                "openai-*)"
-            ),
-        ),
+        "--address",
+        str,
+        "HOST:PORT",
+        "address of the server (default localhost, port 8001; 8000 with http, 9000 with "
+        "openai-*)",
     )
     parser.add_argument(
         "--header",
@@ -71,83 +77,94 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="header or metadata of every request; may be repeated",
     )
-    add_values(
+    add_value(
         parser,
-        (
-            *("--ca-file", str, "FILE"),
-            'use TLS and verify it with these authorities; "" for those of the system',
-        ),
+        "--ca-file",
+        str,
+        "FILE",
+        'use TLS and verify it with these authorities; "" for those of the system',
     )
+
+
+def _add_requests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         action="append",
         metavar="NAME[=WEIGHT]",
         help="model to send to; repeat it for a mix, with weights",
     )
-    add_values(
+    add_value(
         parser,
-        (
-            *("--data", str, "FILE"),
-            "inputs to send: npz, parquet, or the JSON of perf_analyzer",
-        ),
-        (
-            *("--prompts", str, "LENGTHS"),
-            (
-                "lengths of a language model's prompts: azure-chat, azure-code, or a recorded "
-                "workload (CSV, JSON lines, the JSON of ShareGPT)"
-            ),
-        ),
-        *(
-            (
-                *(f"--{side}-tokens", str, "N[:SIGMA]"),
-                f"{length}, in tokens; with SIGMA, lognormal with the median N",
-            )
-            for side, length in (
-                ("input", "length of a prompt"),
-                ("output", "longest answer"),
-            )
-        ),
-        ("--batch", int, "ROWS", "rows in each request"),
-        (
-            *("--corrupt-ratio", float, "SHARE"),
-            "share of requests with corrupt inputs, 0 to 1",
-        ),
-        (
-            *("--sequence-length", int, "N"),
-            "requests in each sequence, for stateful models",
-        ),
-        ("--timeout", float, "S", "deadline of each request"),
-        (
-            *("--in-flight", int, "N"),
-            "most requests at once; further ones are shed and counted as failed",
-        ),
-        ("--seed", int, "N", "seed of arrivals and inputs"),
-        (
-            *("--slo", str, "TERMS"),
-            (
-                'objective, like "p99<20ms,errors<0.1%%"; for streamed answers like '
-                '"ttft_p99<500ms,itl_p95<50ms"'
-            ),
-        ),
-        (
-            *("--goodput", str, "LIMITS"),
-            (
-                "also report the share of requests within these limits, like "
-                '"ttft<500ms,itl<50ms"'
-            ),
-        ),
+        "--data",
+        str,
+        "FILE",
+        "inputs to send: npz, parquet, or the JSON of perf_analyzer",
+    )
+    add_value(
+        parser,
+        "--prompts",
+        str,
+        "LENGTHS",
+        "lengths of a language model's prompts: azure-chat, azure-code, or a recorded "
+        "workload (CSV, JSON lines, the JSON of ShareGPT)",
+    )
+    lognormal = ", in tokens; with SIGMA, lognormal with the median N"
+    add_value(
+        parser, "--input-tokens", str, "N[:SIGMA]", f"length of a prompt{lognormal}"
+    )
+    add_value(parser, "--output-tokens", str, "N[:SIGMA]", f"longest answer{lognormal}")
+    add_value(parser, "--batch", int, "ROWS", "rows in each request")
+    add_value(
+        parser,
+        "--corrupt-ratio",
+        float,
+        "SHARE",
+        "share of requests with corrupt inputs, 0 to 1",
+    )
+    add_value(
+        parser,
+        "--sequence-length",
+        int,
+        "N",
+        "requests in each sequence, for stateful models",
+    )
+    add_value(parser, "--timeout", float, "S", "deadline of each request")
+    add_value(
+        parser,
+        "--in-flight",
+        int,
+        "N",
+        "most requests at once; further ones are shed and counted as failed",
+    )
+    add_value(parser, "--seed", int, "N", "seed of arrivals and inputs")
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    add_value(
+        parser,
+        "--slo",
+        str,
+        "TERMS",
+        'objective, like "p99<20ms,errors<0.1%%"; for streamed answers like '
+        '"ttft_p99<500ms,itl_p95<50ms"',
+    )
+    add_value(
+        parser,
+        "--goodput",
+        str,
+        "LIMITS",
+        "also report the share of requests within these limits, like "
+        '"ttft<500ms,itl<50ms"',
     )
 
 
 def add_announcers(parser: argparse.ArgumentParser) -> None:
     """Add the option of announcements; `announce.sidecars_of` reads it."""
-    add_values(
+    add_value(
         parser,
-        (
-            *("--sidecar", str, "URL"),
-            (
-                "announce the run to the sidecar whose tap has this URL: it exposes "
-                "triton_run_info, and the capacity that a search finds"
-            ),
-        ),
+        "--sidecar",
+        str,
+        "URL",
+        "announce the run to the sidecar whose tap has this URL: it exposes "
+        "triton_run_info, and the capacity that a search finds",
     )

@@ -14,7 +14,7 @@ from loadtests.command_options import (
     HTML_REPORT,
     add_announcers,
     add_command,
-    add_values,
+    add_value,
 )
 
 if TYPE_CHECKING:
@@ -81,14 +81,20 @@ def _add_run(commands: Subparsers) -> None:
         action="store_true",
         help="only check the experiments",
     )
-    add_values(
+    add_value(
         parser,
-        (
-            *("--repetitions", int, "N"),
-            "repetitions, instead of those of the experiment",
-        ),
-        ("--seed", int, "N", "seed, instead of that of the experiment"),
-        ("--json", Path, "DIR", "write a journal of each experiment to this folder"),
+        "--repetitions",
+        int,
+        "N",
+        "repetitions, instead of those of the experiment",
+    )
+    add_value(parser, "--seed", int, "N", "seed, instead of that of the experiment")
+    add_value(
+        parser,
+        "--json",
+        Path,
+        "DIR",
+        "write a journal of each experiment to this folder",
     )
     _add_run_options(parser)
     add_announcers(parser)
@@ -102,12 +108,9 @@ def _add_soak(commands: Subparsers) -> None:
         "loadtests.chaos.chaos_commands:soak",
         _SOAK,
     )
-    add_values(
-        parser,
-        ("--minutes", _minutes, "M", "duration (default 20)"),
-        ("--seed", int, "N", "seed of the faults"),
-        ("--json", Path, "DIR", "write the journal to this folder"),
-    )
+    add_value(parser, "--minutes", _minutes, "M", "duration (default 20)")
+    add_value(parser, "--seed", int, "N", "seed of the faults")
+    add_value(parser, "--json", Path, "DIR", "write the journal to this folder")
     parser.set_defaults(minutes=20.0, seed=1)
     _add_run_options(parser)
 
@@ -136,11 +139,8 @@ def _add_report(commands: Subparsers) -> None:
         metavar="JOURNAL|DIR",
         help="journals, or folders with journals",
     )
-    add_values(
-        parser,
-        HTML_REPORT,
-        ("--json", Path, "FILE", "write the scorecard as JSON"),
-    )
+    add_value(parser, *HTML_REPORT)
+    add_value(parser, "--json", Path, "FILE", "write the scorecard as JSON")
     parser.add_argument(
         "--schema",
         choices=("journal", "scorecard"),
@@ -167,15 +167,13 @@ def _add_undo(commands: Subparsers) -> None:
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
     """Add the option for the folder of undo journals."""
-    add_values(
+    add_value(
         parser,
-        (
-            *("--state", Path, "DIR"),
-            (
-                "folder of undo journals (default $XDG_STATE_HOME/tritonwatch/chaos, or "
-                "~/.local/state/tritonwatch/chaos)"
-            ),
-        ),
+        "--state",
+        Path,
+        "DIR",
+        "folder of undo journals (default $XDG_STATE_HOME/tritonwatch/chaos, or "
+        "~/.local/state/tritonwatch/chaos)",
     )
 
 

@@ -26,7 +26,7 @@ from exporter.errors import TritonwatchError
 from exporter.histograms.buckets import UPPER, ZERO_THRESHOLD, slot_of
 from loadtests import json_file
 from loadtests.announce import sidecars_of
-from loadtests.command_options import add_announcers, add_target, add_values
+from loadtests.command_options import add_announcers, add_target, add_value
 from loadtests.distributed.coordinator import Coordinator, distributed_text
 from loadtests.distributed.worker import WorkerRun
 from loadtests.errors import PlanError
@@ -86,12 +86,17 @@ def _alive(runner: Any) -> list[str]:
 def _add_options(parser: Any) -> None:
     group = parser.add_argument_group("tritonwatch")
     add_target(group)
-    add_values(
+    add_value(
         group,
-        ("--load-profile", str, "KIND", "an open loop; without, -u users in a closed"),
-        ("--rate", float, "R", "of the profile"),
-        ("--duration", float, "S", "of the profile"),
-        ("--result", str, "FILE", "write the merged histograms there as JSON"),
+        "--load-profile",
+        str,
+        "KIND",
+        "an open loop; without, -u users in a closed",
+    )
+    add_value(group, "--rate", float, "R", "of the profile")
+    add_value(group, "--duration", float, "S", "of the profile")
+    add_value(
+        group, "--result", str, "FILE", "write the merged histograms there as JSON"
     )
     group.add_argument("--set", action="append", metavar="KEY=VALUE")
     add_announcers(group)
