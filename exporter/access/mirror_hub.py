@@ -34,7 +34,7 @@ class Mirrored:
     """
 
     source: str
-    """The tap: "http", "grpc" or "cloudevents"."""
+    """The tap: "http", "grpc", "openai" or "cloudevents"."""
     model: str
     version: str
     """"" where the request left it to the server."""
@@ -42,6 +42,8 @@ class Mirrored:
     inputs: Tensors = field(default_factory=dict)
     outputs: Tensors = field(default_factory=dict)
     parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    as_sent: bool = True
+    """False for texts of OpenAI's bodies: a request of these tensors is another one."""
 
 
 class Subscription:

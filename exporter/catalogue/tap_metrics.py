@@ -8,7 +8,7 @@ from exporter.samples import MetricSpec
 
 TAP_REQUESTS: Final = MetricSpec(
     "tritonwatch_tap_requests_total",
-    "Requests to a tap by source (otlp, http, grpc, cloudevents) and"
+    "Requests to a tap by source (otlp, http, grpc, openai, cloudevents) and"
     " outcome. accepted: read. sampled_out, unwanted (no collector uses the model),"
     " unknown_model, own: skipped. malformed, too_large, unsupported, timeout,"
     " overloaded, aborted and, over gRPC, too_large_or_aborted (gRPC does not"

@@ -319,9 +319,8 @@ def _triton_only(config: Config) -> Iterator[str]:
             yield _needs_triton(f"a probe {probe.label!r} over gRPC alone")
         elif probe.kind == "golden" and probe.data.embeddings:
             yield _needs_triton(f"a check by embeddings of the probe {probe.label!r}")
-    for section in ("drift", "comparisons"):
-        if getattr(config, section):
-            yield _needs_triton(f"the section {section}")
+    if config.comparisons:
+        yield _needs_triton("the section comparisons")
     if config.multi_target.open or config.multi_target.allow:
         yield _needs_triton("the section multi_target")
     for objective in expanded(config.slos):

@@ -83,7 +83,7 @@ def read_chunk(data: bytes) -> Chunk:
         usage = {}
     return Chunk(
         any(_has_content(choice) for choice in choices),
-        "".join(map(_text, choices)),
+        "".join(map(text_of, choices)),
         _count(usage.get("prompt_tokens")),
         _count(usage.get("completion_tokens")),
     )
@@ -111,11 +111,12 @@ def _has_content(choice: object) -> bool:
     return bool(delta.get("content")) or any(map(delta.get, _OTHER_CONTENT))
 
 
-def _text(choice: object) -> str:
+def text_of(choice: object) -> str:
+    """Return the text of a choice, whole or a part of it; "" where it has none."""
     if not isinstance(choice, dict):
         return ""
-    delta = choice.get("delta")
-    text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
+    message = choice.get("delta", choice.get("message"))
+    text = message.get("content") if isinstance(message, dict) else choice.get("text")
     return text if isinstance(text, str) else ""
 
 

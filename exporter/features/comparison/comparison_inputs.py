@@ -66,7 +66,8 @@ class MirroredInputs:
             for request in requests:
                 ours = request.request_id.startswith(REQUEST_ID_PREFIX)
                 size = sum(array.nbytes for array in request.inputs.values())
-                if ours or not request.inputs or size > MAX_HELD_BYTES:
+                usable = request.inputs and request.as_sent and not ours
+                if not usable or size > MAX_HELD_BYTES:
                     continue
                 self._held.append((size, request.inputs))
                 self._bytes += size

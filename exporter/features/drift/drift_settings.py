@@ -122,7 +122,8 @@ class DriftSettings(Settings):
     learn: DriftLearnSettings | None = Field(default=None)
     """Learn the reference from live traffic instead of setting `reference`."""
     features: tuple[DriftFeatureSettings, ...] = Field(default=(), max_length=4096)
-    """With `learn`: the columns to watch. If empty, all columns, named `tensor[i]`."""
+    """With `learn`: the columns to watch. If empty, all columns, named `tensor[i]`, but for
+    inputs that are optional and for `text`."""
     text: tuple[str, ...] = Field(default=(), max_length=64)
     """With `learn`: tensors of free text, such as prompts. Length, characters, repetition and
     refusals of each are watched, as `TENSOR.characters` and so on; the text is not kept."""

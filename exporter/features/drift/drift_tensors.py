@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from exporter.triton.protocol_types import ModelSpec, TensorSpec
 
 
+TEXTS: Final[dict[Side, tuple[str, ...]]] = {
+    "inputs": ("text_input",),
+    "outputs": ("text_output", "finish_reason"),
+}
+"""Tensors of OpenAI's bodies, as the taps call them."""
 MAX_COLUMNS: Final = 256
 MAX_LEARNT: Final = 512
 SKETCH: Final = ".sketch"
@@ -53,6 +58,7 @@ class Declared:
     datatype: str
     row_shape: tuple[int, ...] | None
     whole: bool
+    optional: bool = False
 
     @property
     def width(self) -> int:
@@ -62,6 +68,10 @@ class Declared:
 
 def declared(spec: ModelSpec, side: Side) -> dict[str, Declared]:
     """Return the inputs or outputs of the model, by name."""
+    if spec.backend == "openai":
+        return {
+            name: Declared(name, "BYTES", (1,), whole=False) for name in TEXTS[side]
+        }
     tensors = spec.inputs if side == "inputs" else spec.outputs
     return {tensor.name: _declared(tensor, spec) for tensor in tensors}
 
@@ -70,7 +80,7 @@ def _declared(tensor: TensorSpec, spec: ModelSpec) -> Declared:
     batched = spec.max_batch_size > 0 or tensor.shape[:1] == (-1,)
     shape = tensor.shape[1:] if batched else tensor.shape
     closed = shape if all(size > 0 for size in shape) else None
-    return Declared(tensor.name, tensor.datatype, closed, not batched)
+    return Declared(tensor.name, tensor.datatype, closed, not batched, tensor.optional)
 
 
 def schema_of(
@@ -93,10 +103,11 @@ def schema_of(
         raise ProfileError(problems)
     if features:
         base = _named(tensors, features)
-    elif len(text) < len(tensors) or not text:
-        base = _all({n: t for n, t in tensors.items() if n not in text})
     else:
-        base = Schema((), ())
+        others = {n: t for n, t in tensors.items() if n not in text}
+        # A request may lack them: all of its tensors are watched together.
+        required = {n: t for n, t in others.items() if not t.optional}
+        base = Schema((), ()) if text and not required else _all(required or others)
     return Schema(
         (*base.tensors, *map(text_tensor, text)),
         (*base.features, *(f for name in text for f in text_features(name))),

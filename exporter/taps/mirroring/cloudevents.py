@@ -6,8 +6,9 @@ as well.
 
 The logger knows the InferenceService but not the model, loses what the original headers
 said of the body, and labels a response with the content type of its request. So the
-model is the one called like the service, or mapped to it, or the only one there is, and
-the body is looked at for what it is.
+model is the one that the body names, or the one called like the service, or mapped to
+it, or the only one there is; and the body is looked at for what it is: KServe-v2's or
+OpenAI's, whole or streamed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
 from exporter.taps import foreign_json
-from exporter.taps.mirroring import mirrored_body
+from exporter.taps.mirroring import mirrored_body, openai_body
 from exporter.taps.mirroring.intake import Origin
 from exporter.taps.mirroring.mirrored_http import (
     ANSWER_SECONDS,
@@ -220,6 +221,9 @@ def _inference(event: _Event, length: int | None, limit: int) -> Inference:
     data = event.data
     if data[:2] == _GZIP:
         data = _inflated(data, limit)
+    completion = openai_body.read(data, event.direction, limit)
+    if completion is not None:
+        return completion
     try:
         return mirrored_body.read(data, event.direction, length, limit)
     except MirrorUnsupportedError:

@@ -119,6 +119,7 @@ class Intake:
             inputs=inference.tensors if is_request else {},
             outputs={} if is_request else inference.tensors,
             parameters=inference.parameters,
+            as_sent=inference.as_sent,
         )
         self._access.mirror.publish([mirrored])
         if inference.tensors:

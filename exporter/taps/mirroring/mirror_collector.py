@@ -1,9 +1,9 @@
-"""Mirrored production requests on the taps: KServe-v2 over HTTP and gRPC, CloudEvents."""
+"""Mirrored production requests on the taps: KServe-v2, OpenAI's and CloudEvents."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,7 @@ from exporter.taps.mirroring.cloudevents import EventSink
 from exporter.taps.mirroring.intake import Intake, Rates
 from exporter.taps.mirroring.mirrored_http import InferSink
 from exporter.taps.mirroring.mirrored_messages import MessageSink
+from exporter.taps.mirroring.openai_body import CompletionSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,9 +42,13 @@ class SamplingSettings(Settings):
 class MirrorSettings(CollectorSettings):
     """Production requests that a proxy mirrors, or that KServe logs, to the tap."""
 
+    needs_triton: ClassVar[bool] = False
     kind: Literal["mirror"] = "mirror"
     http: bool = Field(default=True)
     """Accept KServe-v2 requests at /v2/models/MODEL/infer on `listen.tap`."""
+    openai: bool = Field(default=True)
+    """Accept OpenAI's requests at /v1/chat/completions and /v1/completions on
+    `listen.tap`."""
     grpc: bool = Field(default=False)
     """Accept KServe-v2 requests as gRPC messages, ModelInfer and ModelStreamInfer, on
     `listen.tap.grpc_port`.
@@ -91,6 +96,11 @@ class MirrorCollector:
         if settings.http:
             sink = InferSink(self._intake, max_body_bytes=settings.max_body_bytes)
             self._routes.append(sink.route())
+        if settings.openai:
+            completions = CompletionSink(
+                self._intake, max_body_bytes=settings.max_body_bytes
+            )
+            self._routes.append(completions.route())
         if settings.cloudevents is not None:
             events = EventSink(
                 self._intake,

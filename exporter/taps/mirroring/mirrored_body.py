@@ -43,6 +43,8 @@ class Inference:
     parameters: Parameters = field(default_factory=dict)
     failed: bool = False
     """The response is an error, and has no tensors."""
+    as_sent: bool = True
+    """False where the tensors are not those that the model got or sent."""
 
 
 def read(
@@ -72,9 +74,9 @@ def read(
     )
     return Inference(
         {} if failed else _tensors(found, direction, memoryview(body)[end:]),
-        _text(found, "id"),
-        _text(found, "model_name"),
-        _text(found, "model_version"),
+        text(found, "id"),
+        text(found, "model_name"),
+        text(found, "model_version"),
         scalars(found.get("parameters")),
         failed,
     )
@@ -94,14 +96,14 @@ def scalars(parameters: Any) -> Parameters:
     return kept
 
 
-def document(text: bytes, most_bytes: int) -> dict[str, Any]:
-    """Return the JSON object in `text`; bodies have at most `most_bytes`.
+def document(content: bytes, most_bytes: int) -> dict[str, Any]:
+    """Return the JSON object in `content`; bodies have at most `most_bytes`.
 
     Raises:
         MirrorBodyError: it is none.
     """
     try:
-        found = foreign_json.parse(text, most_bytes)
+        found = foreign_json.parse(content, most_bytes)
     except foreign_json.ForeignJsonError as error:
         raise MirrorBodyError(f"cannot read the JSON: {error}") from None
     if not isinstance(found, dict):
@@ -111,7 +113,12 @@ def document(text: bytes, most_bytes: int) -> dict[str, Any]:
     return found
 
 
-def _text(holder: dict[str, Any], key: str) -> str:
+def text(holder: dict[str, Any], key: str) -> str:
+    """Return the short text at `key`, "" where there is none.
+
+    Raises:
+        MirrorBodyError: it is no text, too long or unprintable.
+    """
     value = holder.get(key, "")
     if not isinstance(value, str):
         raise MirrorBodyError(
@@ -142,13 +149,13 @@ def _tensors(
     for entry in entries:
         if not isinstance(entry, dict):
             raise MirrorBodyError(f"found {type(entry).__name__} in {key!r}")
-        name = _text(entry, "name")
+        name = text(entry, "name")
         if name in tensors:
             raise MirrorBodyError(f"found tensor {name!r} twice")
         size = _binary_size(name, entry)
         if size is None:
             tensors[name] = from_json(
-                name, _text(entry, "datatype"), _shape(name, entry), entry.get("data")
+                name, text(entry, "datatype"), _shape(name, entry), entry.get("data")
             )
             continue
         if size > len(binary) - position:
@@ -159,7 +166,7 @@ def _tensors(
         data = bytes(binary[position : position + size])
         position += size
         tensors[name] = filled(
-            OutputTensor(name, _text(entry, "datatype"), _shape(name, entry), data)
+            OutputTensor(name, text(entry, "datatype"), _shape(name, entry), data)
         )
     if position != len(binary):
         raise MirrorBodyError(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from exporter.triton.protocol_types import TensorSpec
 
 CANARY = "canary4711"
 
@@ -104,3 +107,55 @@ def test_what_is_no_text_is_refused_with_the_reason(
     assert bench.state() == "refused"
     (problem,) = bench.document()["problems"]
     assert problem.startswith(found)
+
+
+def test_what_a_request_may_leave_out_is_not_watched_unless_it_is_named(bench, spec_of):
+    spec = spec_of(inputs={"text_input": ("BYTES", (1,))}, max_batch_size=0)
+    optional = TensorSpec("stream", "BOOL", (1,), optional=True)
+    bench.models(replace(spec, inputs=(*spec.inputs, optional)))
+    bench.watch({"learn": {"rows": 500, "seconds": 1}, "text": ["text_input"]})
+    prompt = np.array([[b"why not"]], object)
+    for _ in range(500):
+        bench.send({"text_input": prompt})
+    bench.collect(after=5)
+    assert bench.state() == "watching"
+
+
+class TestAnOpenAiServer:
+    """Its texts have names of their own, and its answers the reason of their end."""
+
+    @pytest.fixture
+    def watched(self, bench, spec_of):
+        bench.models(replace(spec_of(), backend="openai"))
+        bench.watch(
+            {
+                "side": "outputs",
+                "learn": {"rows": 1000, "seconds": 1},
+                "window": {"rows": 100, "seconds": 10},
+                "text": ["text_output"],
+            }
+        )
+        self.answer(bench, 1000)
+        bench.collect(after=5)
+        assert bench.state(side="outputs") == "watching"
+        return bench
+
+    def answer(self, bench, number, reason=b"stop"):
+        for word in bench.rng.integers(1 << 30, size=number):
+            text = np.array([[f"answer {word}".encode()]], object)
+            ended = np.array([[reason if word % 10 else b"length"]], object)
+            bench.send(outputs={"text_output": text, "finish_reason": ended})
+
+    def test_answers_that_end_for_another_reason_alarm(self, watched):
+        for _ in range(3):
+            self.answer(watched, 200)
+            watched.collect(after=10)
+        (quiet,) = watched.all("triton_model_drift_alarm")
+        assert quiet.value == 0
+        for _ in range(3):
+            self.answer(watched, 200, reason=b"length")
+            watched.collect(after=10)
+        alarms = {
+            s.labels[1]: s.value for s in watched.all("triton_feature_drift_alarm")
+        }
+        assert {name for name, value in alarms.items() if value} == {"finish_reason"}
