@@ -40,11 +40,11 @@ class FairBuffer(Generic[V]):
         self._keys.setdefault(sender, OrderedDict())[key] = None
         self._add(sender, size)
 
-    def resize(self, key: str, size: int) -> None:
-        """Note that the value of `key` now takes about `size` bytes; its age stays."""
+    def replace(self, key: str, value: V, size: int) -> None:
+        """Replace the value of `key`, if there is one; its age stays."""
         held = self._held.get(key)
         if held is not None:
-            self._held[key] = held._replace(size=size)
+            self._held[key] = held._replace(value=value, size=size)
             self._add(held.sender, size - held.size)
 
     def get(self, key: str) -> V | None:

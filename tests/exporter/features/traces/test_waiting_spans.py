@@ -115,17 +115,29 @@ SENT = {
 
 
 @pytest.mark.parametrize("kind", SENT)
-def test_spans_that_wait_hold_less_than_ten_mebibytes(kind):
-    assert held_bytes(SENT[kind]) < 10 << 20
+def test_spans_that_wait_hold_less_than_four_mebibytes(kind):
+    assert held_bytes(SENT[kind]) < 4 << 20
 
 
-def test_all_kinds_together_hold_less_than_sixteen_mebibytes():
+def test_4500_requests_of_one_sender_wait_at_once():
+    joiner = SpanJoiner()
+    for number in range(0, 6_000, BATCH):
+        sent = [
+            request(n)[part]
+            for n in range(number, number + BATCH)
+            for part in ("compute", "model")
+        ]
+        joiner.add(otlp_traces.from_json(body(sent)).spans, 0.0, "10.0.0.1")
+    assert 4_500 <= joiner.waiting < 6_000
+
+
+def test_all_kinds_together_hold_less_than_nine_mebibytes():
     kinds = list(SENT.values())
 
     def made(number):
         return kinds[number % len(kinds)](number)
 
-    assert 8 << 20 < held_bytes(made) < 16 << 20
+    assert 4 << 20 < held_bytes(made) < 9 << 20
 
 
 def test_responses_that_a_later_span_adds_to_a_request_are_counted_in_bytes():
