@@ -90,7 +90,7 @@ def envoy_binary():
 class Envoy(_Proxy):
     """Envoy with the shipped configuration, its addresses replaced."""
 
-    def __init__(self, folder, playground, taps, *, mirrors=True):
+    def __init__(self, folder, playground, taps, *, mirrors=True, changed=str):
         self.port, self.grpc_port = free_port(), free_port()
         text = ENVOY_CONFIG.read_text("utf-8")
         triton = [
@@ -117,7 +117,7 @@ class Envoy(_Proxy):
         assert text.count(ENVOY_LOG) > 1
         text = text.replace(ENVOY_LOG, str(self.access_log))
         config = folder / "envoy.yaml"
-        config.write_text(text)
+        config.write_text(changed(text))
         self._log = folder / "envoy.log"
         self._process = subprocess.Popen(
             [

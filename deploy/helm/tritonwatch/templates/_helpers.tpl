@@ -27,9 +27,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{/* The port of the page and the metrics. */}}
+{{- define "tritonwatch.port" -}}
+{{- dig "port" 8003 (.Values.config.listen | default dict) | int -}}
+{{- end -}}
+
 {{/* The configuration file: what `config` says over the default target, and a state file for the
-statistics in the volume `tritonwatch-state`. */}}
+statistics in the volume `tritonwatch-state`. Another server than Triton has neither. */}}
 {{- define "tritonwatch.config" -}}
+{{- $address := dig "address" "" (.Values.config.listen | default dict) -}}
+{{- if regexMatch "^(127[.].*|localhost|::1|\\[::1\\])$" $address -}}
+{{- fail (printf "config.listen.address: found %s, which Kubernetes' probes and Prometheus cannot reach; leave it out" $address) -}}
+{{- end -}}
+{{- if eq (dig "kind" "triton" (.Values.config.target | default dict)) "triton" -}}
 {{- $host := eq .Values.mode "sidecar" | ternary "localhost" "triton-0.triton" -}}
 {{- $target := dict "grpc" (printf "%s:8001" $host) "http" (printf "%s:8000" $host) "metrics" (printf "%s:8002" $host) -}}
 {{- $config := mergeOverwrite (dict "target" $target) (deepCopy .Values.config) -}}
@@ -44,6 +54,9 @@ statistics in the volume `tritonwatch-state`. */}}
 {{- end -}}
 {{- $_ := set $config "collectors" (append $collectors $statistics) -}}
 {{- toYaml $config -}}
+{{- else -}}
+{{- toYaml .Values.config -}}
+{{- end -}}
 {{- end -}}
 
 {{/* One container. As a native sidecar (an init container that restarts always) it is up before
@@ -62,7 +75,7 @@ Triton and gone after it; its startup must not wait for Triton, or the pod would
   {{- end }}
   ports:
     - name: tritonwatch
-      containerPort: 8003
+      containerPort: {{ include "tritonwatch.port" . }}
   startupProbe:
     httpGet:
       path: /-/healthy
