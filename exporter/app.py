@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from exporter.access.collector_base import CollectorSettings
     from exporter.access.inventory import ModelKey
     from exporter.access.probe_base import ProbeSettings
+    from exporter.catalogue.probe_outcomes import Outcome
     from exporter.config.configuration import Config
     from exporter.output.otlp_settings import OtlpSettings
     from exporter.samples import AnySample
@@ -202,12 +203,16 @@ class Sidecar:
             self.serving(),
             expanded(self.config.slos),
             self.config.model_mentions(),
-            self._stalled(),
+            self._latest("stalled"),
+            self._latest("configuration").items(),
         )
 
-    def _stalled(self) -> set[ModelKey]:
+    def _latest(self, outcome: Outcome) -> dict[ModelKey, str]:
         now = self._clock()
-        return set().union(*(runner.stalled(now) for runner in self.probe_runners))
+        found: dict[ModelKey, str] = {}
+        for runner in self.probe_runners:
+            found |= runner.latest(outcome, now)
+        return found
 
     def sections(self) -> dict[str, Any]:
         """Return the sections of the status page that collectors add."""
@@ -247,7 +252,8 @@ class Sidecar:
             await asyncio.to_thread(self.admission.memory.tidy)
             if self.ready:
                 inventory = self.access.board.current
-                transitions.log_changes(inventory, self.serving())
+                unsent = self._latest("configuration")
+                transitions.log_changes(inventory, self.serving(), unsent)
                 mentions.log_changes(self.config.model_mentions(), inventory)
             if self.ready and self.status.is_due():
                 await asyncio.to_thread(self._record)

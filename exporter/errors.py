@@ -16,7 +16,8 @@ TritonwatchError
 │       ├── DeadlineError        no answer in time
 │       ├── ModelError           the server answered: this request failed
 │       ├── InvalidRequestError  the server answered: this request is wrong
-│       │   └── UnsupportedError   it has no such call
+│       │   ├── UnsupportedError   it has no such call
+│       │   └── UnsendableError    our settings do not fit the model: nothing was sent
 │       └── ProtocolError        the answer is not what the protocol allows
 ├── TraceBodyError         what was sent as traces is none
 └── UnusableFileError      a file is not a regular one, or too large
@@ -162,6 +163,10 @@ class InvalidRequestError(TritonError):
 
 class UnsupportedError(InvalidRequestError):
     """The server answered that it has no such call: one of Triton's own, of another."""
+
+
+class UnsendableError(InvalidRequestError):
+    """A request was never sent: our settings do not fit the model, or the protocol cannot carry it."""
 
 
 class ProtocolError(TritonError):

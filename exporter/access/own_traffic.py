@@ -333,7 +333,9 @@ def _succeeded(counts: OwnCounts, share: Touched, *, from_cache: bool) -> OwnCou
 
 def ending_of(error: BaseException) -> Ending:
     """Return how a request of ours ended, from the error that it raised."""
-    if isinstance(error, errors.UnreachableError | errors.BusyError):
+    if isinstance(
+        error, errors.UnreachableError | errors.BusyError | errors.UnsendableError
+    ):
         return "unreached"
     if isinstance(
         error, errors.ModelError | errors.InvalidRequestError | errors.UnavailableError

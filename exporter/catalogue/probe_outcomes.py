@@ -16,6 +16,7 @@ Outcome = Literal[
     "late",
     "stalled",
     "unjudged",
+    "configuration",
 ]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
@@ -59,6 +60,12 @@ MEANINGS: Final[dict[Outcome, Meaning]] = {
         None,
         None,
         "answered, but what judges the answer failed: the model that embeds golden texts",
+    ),
+    "configuration": Meaning(
+        None,
+        None,
+        "nothing was sent: the settings of the probe, or its golden data, do not fit the"
+        " model",
     ),
 }
 SERVED: Final = frozenset(o for o in OUTCOMES if MEANINGS[o].serves)

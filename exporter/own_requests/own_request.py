@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
-from exporter.errors import InvalidRequestError
+from exporter.errors import UnsendableError
 from exporter.triton.protocol_types import InferRequest
 from exporter.triton.sequence_ids import draw_sequence_id
 
@@ -43,10 +43,10 @@ def own_request(
     A sequence model gets a sequence of this one request, under an id of its own.
 
     Raises:
-        InvalidRequestError: the request id or a parameter is not allowed.
+        UnsendableError: the request id or a parameter is not allowed.
     """
     if not _REQUEST_ID.fullmatch(request_id):
-        raise InvalidRequestError(
+        raise UnsendableError(
             f"found request id {request_id[:80]!r}; use 1 to 128 letters, digits and _.:-"
         )
     checked = dict(parameters or {})
@@ -89,7 +89,7 @@ def check_parameters(
     """Check the parameters of a request that tritonwatch sends.
 
     Raises:
-        InvalidRequestError: one of them can harm the server, or is refused by it.
+        UnsendableError: one of them can harm the server, or is refused by it.
     """
     for name, value in parameters.items():
         if isinstance(value, int) and abs(value) > _MAX_INT64:
@@ -118,6 +118,6 @@ def _in_range(value: Parameter, least: int) -> bool:
     return least <= value <= _MAX_INT64
 
 
-def _refused(name: str, wanted: str) -> InvalidRequestError:
+def _refused(name: str, wanted: str) -> UnsendableError:
     # Not the value itself: it may come from a variable of the environment.
-    return InvalidRequestError(f"request parameter {name!r}: use {wanted}")
+    return UnsendableError(f"request parameter {name!r}: use {wanted}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from exporter.errors import InvalidRequestError
+from exporter.errors import UnsendableError
 from exporter.settings import Settings
 from exporter.triton.tensors import FLOATS, MAX_RANK, array_dtype, shown_shape
 
@@ -86,12 +86,12 @@ def make_payload(
     unless the config names them or nothing else would be sent, which Triton refuses.
 
     Raises:
-        InvalidRequestError: the config does not fit the model's signature.
+        UnsendableError: the config does not fit the model's signature.
     """
     known = {tensor.name for tensor in spec.inputs}
     unknown = sorted(overrides.keys() - known)
     if unknown:
-        raise InvalidRequestError(
+        raise UnsendableError(
             f"the config names inputs {unknown}; {spec.name} has {sorted(known)}"
         )
     payload = Payload({}, {})
@@ -152,7 +152,7 @@ def _shape(tensor: TensorSpec, settings: InputSettings, most: int) -> tuple[int,
     if shape is None:
         shape = tuple(1 if size < 0 else size for size in tensor.shape)
     elif not _fits(shape, tensor.shape):
-        raise InvalidRequestError(
+        raise UnsendableError(
             f"the config gives input {tensor.name!r} the shape {list(shape)}; the "
             f"model expects {shown_shape(tensor.shape)}"
         )
@@ -162,7 +162,7 @@ def _shape(tensor: TensorSpec, settings: InputSettings, most: int) -> tuple[int,
         or max(shape, default=0) > MAX_ELEMENTS
         or math.prod(shape) > most
     ):
-        raise InvalidRequestError(
+        raise UnsendableError(
             f"input {tensor.name!r} would have the shape {shown_shape(shape)}; a probe "
             f"sends at most {MAX_ELEMENTS} values, {MAX_BYTES} bytes and {MAX_RANK} "
             "dimensions: give a smaller shape"
@@ -226,9 +226,9 @@ def _is_member(value: Scalar, datatype: str) -> bool:
     return least <= value <= most and value == int(value)
 
 
-def _misfit(tensor: TensorSpec, what: str) -> InvalidRequestError:
+def _misfit(tensor: TensorSpec, what: str) -> UnsendableError:
     # Not the value itself: it may come from a variable of the environment.
-    return InvalidRequestError(
+    return UnsendableError(
         f"the config gives input {tensor.name!r} a {what} that is not of its datatype "
         f"{tensor.datatype}"
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from exporter.access.inventory import ModelKey
+    from exporter.catalogue.probe_outcomes import Outcome
     from exporter.samples import AnySample
 
 _WINDOW_SLOTS: Final = 30
@@ -147,12 +148,14 @@ class ProbeMeter:
                 serving[key] = serving.get(key, True) and ok
         return serving
 
-    def stalled(self, now: float, fresh_seconds: float) -> set[ModelKey]:
-        """Return the model versions whose latest streamed answer broke its limits."""
+    def latest(
+        self, outcome: Outcome, now: float, fresh_seconds: float
+    ) -> dict[ModelKey, str]:
+        """Return the details of the latest verdicts with this outcome, by model version."""
         return {
-            status.target.key
+            status.target.key: status.verdict.detail
             for status in self._fresh(now, fresh_seconds)
-            if status.verdict.outcome == "stalled"
+            if status.verdict.outcome == outcome
         }
 
     def _fresh(self, now: float, fresh_seconds: float) -> Iterator[TargetStatus]:

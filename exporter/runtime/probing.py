@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import Inventory, InventoryBoard, ModelKey
     from exporter.access.probe_base import Probe, ProbeSettings, Target
+    from exporter.catalogue.probe_outcomes import Outcome
     from exporter.samples import AnySample
 
 _WORKERS: Final = 32
@@ -173,9 +174,9 @@ class ProbeRunner:
             return {}
         return self.results.serving(now, self.fresh_seconds)
 
-    def stalled(self, now: float) -> set[ModelKey]:
-        """Return the model versions whose latest streamed answer broke its limits."""
-        return self.results.stalled(now, self.fresh_seconds)
+    def latest(self, outcome: Outcome, now: float) -> dict[ModelKey, str]:
+        """Return the details of the latest verdicts with this outcome, by model version."""
+        return self.results.latest(outcome, now, self.fresh_seconds)
 
     def _follow_inventory(self) -> None:
         inventory = self._board.current

@@ -266,9 +266,12 @@ class StatusBoard:
         objectives: Iterable[Objective],
         mentions: Iterable[ModelMention] = (),
         stalled: Iterable[ModelKey] = (),
+        unsent: Iterable[tuple[ModelKey, str]] = (),
     ) -> Judgement:
         """Return the current findings; a changed state becomes a mark."""
-        found = findings(samples, inventory, serving, objectives, mentions, stalled)
+        found = findings(
+            samples, inventory, serving, objectives, mentions, stalled, unsent
+        )
         keys = [(e.name, e.version) for e in inventory.index if e.state]
         with self._lock:
             now = self._wall_clock()

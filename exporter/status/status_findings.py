@@ -11,7 +11,7 @@ from exporter.runtime.model_mentions import misfits
 from exporter.samples import MetricSpec, Sample, labels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.features.slo.objectives import Objective
@@ -25,6 +25,7 @@ State = Literal["DOWN", "LYING", "FAILING", "DRIFTED", "SLOW", "UNKNOWN", "SERVI
 Found = dict[MetricSpec, list[Sample]]
 
 STATES: Final[tuple[State, ...]] = get_args(State)
+_UNPROVEN: Final = "TritonModelServingUnproven"
 _FAST_BURN: Final = 14.4
 """The burn rate that pages: a month's budget in two days."""
 _BURN_WINDOWS: Final = ("5m", "1h")
@@ -61,11 +62,13 @@ def findings(
     objectives: Iterable[Objective],
     mentions: Iterable[ModelMention] = (),
     stalled: Iterable[ModelKey] = (),
+    unsent: Iterable[tuple[ModelKey, str]] = (),
 ) -> list[Finding]:
     """Return all known problems; of a server that is down, only that one.
 
     `mentions` are the models and inputs that the configuration names, `stalled` the model
-    versions whose latest streamed answer to a probe broke its limits.
+    versions whose latest streamed answer to a probe broke its limits, `unsent` those to
+    which a probe could send nothing, and why.
     """
     if not inventory.up:
         subject = _server_of(inventory)
@@ -76,11 +79,11 @@ def findings(
             found[sample.spec].append(sample)
     models = {entry.name for entry in inventory.index}
     wrong_inputs = [m for m in misfits(mentions, inventory) if m.model]
-    # Such a probe sends nothing, which is no evidence against the model.
-    unproven = {(m.model, m.version) for m in wrong_inputs if m.of_probe}
+    named = {(m.model, m.version) for m in wrong_inputs if m.of_probe}
     return [
         *map(_wrong_input, wrong_inputs),
-        *_server(found, inventory, serving, unproven),
+        *(_unsent(key, why) for key, why in sorted(unsent) if key not in named),
+        *_server(found, inventory, serving),
         *(_stalls(model, version) for model, version in sorted(stalled)),
         *_answers(found),
         *_drift(found),
@@ -141,14 +144,18 @@ def _wrong_input(misfit: Misfit) -> Finding:
         f"{misfit.shown}{meant}"
     )
     key = misfit.model, misfit.version
-    return Finding(misfit.model, text, _SERVING, "TritonReadinessLie", None, *key)
+    return Finding(misfit.model, text, _SERVING, _UNPROVEN, None, *key)
+
+
+def _unsent(key: ModelKey, why: str) -> Finding:
+    text = f"a probe could send nothing: {why}"
+    return Finding(key[0], text, _SERVING, _UNPROVEN, None, *key)
 
 
 def _server(
     found: Found,
     inventory: Inventory,
     serving: Mapping[ModelKey, bool],
-    unproven: Collection[ModelKey],
 ) -> Iterator[Finding]:
     server = _server_of(inventory)
     if not inventory.ready:
@@ -162,7 +169,7 @@ def _server(
         key = entry.name, entry.version
         if not entry.ready:
             text, runbook = "is not ready", "TritonModelGone"
-        elif serving.get(key) is False and key not in unproven:
+        elif serving.get(key) is False:
             text = "is ready, but does not answer correctly"
             runbook = "TritonReadinessLie"
         else:

@@ -66,20 +66,20 @@ def generate_body(
     """Return the body of a request; `fields` are its id and parameters.
 
     Raises:
-        InvalidRequestError: the extension cannot carry an input.
+        UnsendableError: the extension cannot carry an input.
     """
     document: dict[str, Any] = dict(fields)
     try:
         for name, array in inputs.items():
             if name in fields:
-                raise errors.InvalidRequestError(
+                raise errors.UnsendableError(
                     f"found {name!r} as an input and as a parameter; the generate "
                     "extension has one place for both"
                 )
             # A batch of one is added by the server.
             values = array[0] if is_batched and array.shape[0] == 1 else array
             if values.ndim > 1:
-                raise errors.InvalidRequestError(
+                raise errors.UnsendableError(
                     f"found {name!r} of shape {list(array.shape)}; the generate "
                     "extension accepts single values and lists"
                 )
@@ -90,7 +90,7 @@ def generate_body(
             document[name] = plain[0] if len(plain) == 1 else plain
         content = json.dumps(document, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError) as error:
-        raise errors.InvalidRequestError(
+        raise errors.UnsendableError(
             f"JSON cannot represent these inputs: {error}"
         ) from None
     return content.encode()

@@ -54,7 +54,7 @@ def json_request(request: InferRequest) -> bytes:
     """The body as JSON alone.
 
     Raises:
-        InvalidRequestError: BYTES that are no text, or a number that JSON does not have.
+        UnsendableError: BYTES that are no text, or a number that JSON does not have.
     """
     try:
         inputs = [
@@ -71,7 +71,7 @@ def json_request(request: InferRequest) -> bytes:
         ]
         return _document(request, inputs, request.parameters)
     except ValueError as error:
-        raise errors.InvalidRequestError(
+        raise errors.UnsendableError(
             f"this server accepts JSON only, which cannot represent these: {error}"
         ) from None
 

@@ -82,7 +82,7 @@ class GoldenProbe:
             state = self._state(target, spec)
         except GoldenDataError as error:
             self._refuse(target.key, error)
-            return Verdict("invalid", detail=str(error))
+            return Verdict("configuration", detail=str(error))
         with self._lock:
             self._problems.pop(target.key, None)
         return state.attempt()

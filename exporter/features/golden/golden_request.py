@@ -132,7 +132,7 @@ class Asker:
     ) -> tuple[dict[str, Array], dict[str, str]]:
         tensor = next((t for t in self.spec.inputs if t.name == name), None)
         if tensor is None:
-            raise errors.InvalidRequestError(
+            raise errors.UnsendableError(
                 f"ignored_input is {name!r}; {self.spec.name} has "
                 f"{sorted(t.name for t in self.spec.inputs)}"
             )

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_DOUBTFUL: frozenset[Outcome] = frozenset({"invalid", "model_error", "bad_output"})
+_DOUBTFUL: frozenset[Outcome] = frozenset(
+    {"invalid", "configuration", "model_error", "bad_output"}
+)
 """Outcomes that an outdated signature may cause."""
 
 

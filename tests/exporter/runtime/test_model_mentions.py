@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import structlog
 from fake_triton import FakeModel, FakeTriton
 from surfaces import serving
@@ -145,19 +146,44 @@ def test_a_configuration_without_names_fits_every_server():
     assert misfits(mentions_of(), RESNET) == []
 
 
-async def test_the_page_explains_a_model_whose_override_is_wrong():
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ({"inputs": {"INPUT9": {"shape": [1]}}}, "INPUT9"),
+        ({"inputs": {"INPUT0": {"shape": [1, 2, 3]}}}, "shape [1, 2, 3]"),
+        ({"inputs": {"INPUT0": {"values": ["no number"]}}}, "datatype FP32"),
+        ({"parameters": {"priority": -1}}, "'priority'"),
+    ],
+    ids=["unknown input", "shape", "values", "parameter"],
+)
+async def test_an_override_that_does_not_fit_says_nothing_about_the_model(
+    override, told
+):
+    probe = {
+        "kind": "synthetic",
+        "interval_seconds": 0.5,
+        "overrides": {"m": override},
+    }
+    with FakeTriton([FakeModel("m")]) as fake:
+        async with serving(fake, probes=[probe]) as served:
+            answer = await served.until(
+                lambda a: '"outcome": "configuration"' in a.text, "/api/v1/status"
+            )
+            status = json.loads(answer.text)
+            assert status["models"][0]["state"] == "UNKNOWN"
+            assert told in " ".join(f["text"] for f in status["findings"])
+            page = (await served.ask("/metrics")).text
+    assert "triton_model_serving{" not in page
+    assert "triton_probe_success{" not in page
+    assert 'outcome="configuration"' in page
+    assert not fake.received("infer")
+
+
+async def test_an_override_of_an_unknown_input_is_logged():
     overrides = {"m": {"inputs": {"INPUT9": {"shape": [1]}}}}
     probe = {"kind": "synthetic", "interval_seconds": 0.5, "overrides": overrides}
     with FakeTriton([FakeModel("m")]) as fake, structlog.testing.capture_logs() as logs:
         async with serving(fake, probes=[probe]) as served:
-            answer = await served.until(
-                lambda a: '"serving": false' in a.text, "/api/v1/status"
-            )
-            status = json.loads(answer.text)
-            [finding] = status["findings"]
-            assert finding["model"] == "m"
-            assert "names an input that it does not have" in finding["text"]
-            assert status["models"][0]["state"] == "DOWN"
             await served.until(lambda _: any("setting" in entry for entry in logs))
     [entry] = [entry for entry in logs if "setting" in entry]
     assert entry["event"] == "setting_names_unknown_input"

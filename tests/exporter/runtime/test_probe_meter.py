@@ -55,7 +55,7 @@ def test_every_outcome_is_there_from_the_first_verdict_on():
 def test_outcomes_are_counted_and_the_latest_one_speaks(outcomes):
     subject = meter()
     for outcome in outcomes:
-        subject.record(GRPC, Verdict(outcome), 100)
+        subject.record(GRPC, Verdict(outcome, detail="why"), 100)
     counted = values_of(subject, catalogue.PROBE_TOTAL)
     for outcome in OUTCOMES:
         assert counted["m", "1", "grpc", "p", outcome] == outcomes.count(outcome)
@@ -67,15 +67,17 @@ def test_outcomes_are_counted_and_the_latest_one_speaks(outcomes):
         "backlog": (None, True),
         "cached": (None, None),
         "unjudged": (None, None),
+        "configuration": (None, None),
         # It answers, if slowly.
         "stalled": (0, True),
     }.get(latest, (0, False))
     key = ("m", "1", "grpc", "p")
     assert values_of(subject, catalogue.PROBE_SUCCESS).get(key) == success
     assert subject.serving(100, FRESH).get(("m", "1")) is serving
-    stalled = {("m", "1")} if latest == "stalled" else set()
-    assert subject.stalled(100, FRESH) == stalled
-    assert not subject.stalled(100 + FRESH + 1, FRESH)
+    for outcome in OUTCOMES:
+        found = {("m", "1"): "why"} if outcome == latest else {}
+        assert subject.latest(outcome, 100, FRESH) == found
+        assert not subject.latest(outcome, 100 + FRESH + 1, FRESH)
 
 
 def test_targets_are_counted_apart():

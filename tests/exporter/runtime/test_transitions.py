@@ -15,8 +15,8 @@ A, B = ("a", "1"), ("b", "1")
 def told(*looks):
     transitions = StateLog()
     with structlog.testing.capture_logs() as logs:
-        for inventory, serving in looks:
-            transitions.log_changes(inventory, serving)
+        for inventory, serving, *unsent in looks:
+            transitions.log_changes(inventory, serving, *unsent or [{}])
     return [(entry["log_level"], entry["event"], entry.get("models")) for entry in logs]
 
 
@@ -50,6 +50,14 @@ def test_a_model_that_stops_serving_and_heals():
 
 def test_a_model_that_is_broken_from_the_start_is_told():
     assert told((UP, {A: False, B: True})) == [("error", "models_not_serving", "a 1")]
+
+
+def test_probes_that_cannot_be_sent_are_told_once():
+    looks = [(UP, {}, {B: "shape"}), (UP, {}, {A: "x", B: "shape"}), (UP, {}, {A: "x"})]
+    assert told(*looks) == [
+        ("warning", "probes_not_sent", "b 1"),
+        ("warning", "probes_not_sent", "a 1"),
+    ]
 
 
 def test_hundreds_of_models_are_one_line():

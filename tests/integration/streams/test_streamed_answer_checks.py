@@ -277,7 +277,7 @@ def test_a_check_that_does_not_fit_the_set_is_an_error_of_it(
     data = {"file": file, "checks": [{"output": "word", **check}]}
     probing = Probing(access, "speaker", data=data)
     verdict = probing.attempt()
-    assert verdict.outcome == "invalid"
+    assert verdict.outcome == "configuration"
     assert said in verdict.detail
     assert "prompts.npz" in verdict.detail
     assert ("row 1" in verdict.detail) == (said == "missing )")

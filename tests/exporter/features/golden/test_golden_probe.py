@@ -118,7 +118,7 @@ def test_a_file_that_changes_is_read_again_and_a_bad_one_is_not_judged_by(
     scene.file.write_bytes(b"half a file")
     scene.clock.now += 11
     verdict = scene.attempt(probe)
-    assert verdict.outcome == "invalid"
+    assert verdict.outcome == "configuration"
     assert str(scene.file) in verdict.detail
     assert value(probe, "triton_golden_usable") == 0
     assert value(probe, "triton_golden_samples_total", "right") is None
@@ -134,7 +134,7 @@ def test_a_file_that_no_reader_expects_ends_the_judging_by_the_old_one(scene) ->
     scene.write(**{"recorded:accuracy": np.array(["good"])})
     for _ in range(2):
         scene.clock.now += 11
-        assert scene.attempt(probe).outcome == "invalid"
+        assert scene.attempt(probe).outcome == "configuration"
         assert value(probe, "triton_golden_usable") == 0
     scene.write()
     scene.clock.now += 11
@@ -147,7 +147,7 @@ def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(scene) -> None:
     scene.file.unlink()
     os.mkfifo(scene.file)
     scene.clock.now += 11
-    assert scene.attempt(probe).outcome == "invalid"
+    assert scene.attempt(probe).outcome == "configuration"
 
 
 def test_a_model_whose_signature_changed_is_told_and_asked_nothing(scene) -> None:
@@ -160,7 +160,7 @@ def test_a_model_whose_signature_changed_is_told_and_asked_nothing(scene) -> Non
         scene.serve(client.model_spec("m", "1", timeout_seconds=10))
         client.close()
     verdict = scene.attempt(probe)
-    assert verdict.outcome == "invalid"
+    assert verdict.outcome == "configuration"
     assert "'y': input of m version 1 without a column" in verdict.detail
     assert scene.fake.received("infer") == asked
 

@@ -129,6 +129,7 @@ def test_what_shows_nothing_of_a_model_is_no_event_of_its_probes(outcome) -> Non
         "backlog": (0, 0),
         "late": (0, 0),
         "unjudged": (0, 0),
+        "configuration": (0, 0),
     }.get(outcome, (0, 5))
     assert (counter.good, counter.bad) == (good, bad)
 
