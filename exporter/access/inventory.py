@@ -195,6 +195,12 @@ def latest_version(inventory: Inventory, model: str) -> str | None:
     return latest_of(inventory.models, model)
 
 
+def versions_of(inventory: Inventory, model: str) -> list[ModelSpec]:
+    """The ready versions of `model`, the latest first."""
+    found = [spec for (name, _), spec in inventory.models.items() if name == model]
+    return sorted(found, key=lambda spec: _version_order(spec.version), reverse=True)
+
+
 def latest_of(keys: Iterable[ModelKey], model: str) -> str | None:
     """The highest version of `model` among these."""
     versions = [version for name, version in keys if name == model]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from exporter import catalogue
-from exporter.access.inventory import latest_version
+from exporter.access.inventory import versions_of
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.features.drift import drift_samples
 from exporter.features.drift.drift_subject import Subject
@@ -87,13 +87,13 @@ class DriftCollector:
         inventory = self._access.board.current
         self._present = {name for name, _ in inventory.models}
         for model in sorted(self._present):
-            latest = latest_version(inventory, model)
+            specs = versions_of(inventory, model)
             used: set[str] = set()
             for entry in self._entries_of(model):
                 subject = self._subject(model, entry)
-                if subject is None or latest is None:
+                if subject is None:
                     continue
-                subject.consider(inventory.models[model, latest], used)
+                subject.consider(specs, used)
                 if subject.watch is not None:
                     used |= set(subject.watch.profile.schema.names)
                 elif subject.learner is not None:
@@ -146,7 +146,7 @@ class DriftCollector:
                 inputs = subject.settings.side == "inputs"
                 tensors = request.inputs if inputs else request.outputs
                 if tensors:
-                    subject.add(tensors)
+                    subject.add(tensors, request.version)
 
     def _accuracies(self) -> dict[str, float]:
         """The estimated accuracy of each model, the worst of its versions."""

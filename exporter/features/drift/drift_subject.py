@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
 
 from drift.errors import DriftError, ProfileError, StateError
 from drift.features import RESERVED
-from drift.fitting import ProfileBuilder
-from drift.reference import Profile, Provenance
+from drift.reference import Profile
+from exporter.features.drift.drift_learner import Learner
 from exporter.features.drift.drift_outlook import Outlooks
 from exporter.features.drift.drift_rows import Rows
 from exporter.features.drift.drift_state import Store, read_whole
 from exporter.features.drift.drift_tensors import declared, require, schema_of
-from exporter.features.drift.drift_watch import Watch, hour_of_week
+from exporter.features.drift.drift_watch import Watch
 from exporter.system import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from drift.features import Schema
-    from exporter.features.drift.drift_settings import DriftLearnSettings, DriftSettings
+    from exporter.features.drift.drift_settings import DriftSettings
     from exporter.features.drift.drift_tensors import Declared
     from exporter.triton.protocol_types import ModelSpec
 
@@ -39,64 +37,12 @@ log = structlog.get_logger()
 State = Literal["waiting", "learning", "watching", "refused"]
 
 _PROFILE: Final = "profile"
+_FORMER: Final = "former-profile"
 _STATE: Final = "state"
 _OUTLOOK: Final = "outlook"
 _JOINT_OUTPUTS: Final = f"{RESERVED} outputs)"
-# Limit of raw rows kept until the cells are chosen: 16 MB.
-_SAMPLE_VALUES: Final = 2_000_000
-_SAMPLE_ROWS: Final = (500, 20_000)
 # A large state takes long to write: never more than this share of the time.
 _SAVING_SHARE: Final = 0.05
-
-
-class Learner:
-    """Makes a reference of live traffic. `add` is thread-safe."""
-
-    def __init__(
-        self,
-        schema: Schema,
-        settings: DriftLearnSettings,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-    ) -> None:
-        self.schema = schema
-        self.rows = 0
-        self._settings = settings
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._lock = threading.Lock()
-        least, most = _SAMPLE_ROWS
-        fitting = _SAMPLE_VALUES // len(schema.features)
-        self._builder = ProfileBuilder(
-            schema, sample_rows=min(max(fitting, least), most)
-        )
-        self._columns = {tensor.name for tensor in schema.tensors}
-        self._began = clock()
-
-    def add(self, request: Tensors) -> None:
-        """Learn from one request, if it is as declared."""
-        # What does not fit is not learnt; the window counts it as a violation.
-        lengths = {t.shape[:1] for name, t in request.items() if name in self._columns}
-        if len(lengths) != 1 or not self._columns <= request.keys():
-            return
-        ((rows,),) = lengths
-        with self._lock:
-            self._builder.add(request, hour=hour_of_week(self._wall_clock()))
-            self.rows += rows
-
-    @property
-    def done(self) -> bool:
-        """Return whether enough came for long enough."""
-        age = self._clock() - self._began
-        return self.rows >= self._settings.rows and age >= self._settings.seconds
-
-    def profile(self, model: str) -> Profile:
-        """The reference of all that came."""
-        versions = {name: version(name) for name in ("tritonwatch", "numpy")}
-        with self._lock:
-            return self._builder.build(
-                Provenance(f"live traffic of {model}", versions=versions)
-            )
 
 
 class Subject:
@@ -122,7 +68,9 @@ class Subject:
         self._wall_clock = wall_clock
         self._store = Store(settings.state, model, settings.side)
         self._seen: object = None
-        self._tensors: dict[str, Declared] = {}
+        self._versions: dict[str, dict[str, Declared]] = {}
+        self._unwatched: frozenset[str] = frozenset()
+        self._former: Watch | None = None
         self._rows: Rows | None = None
         self._alarm = False
         self._save_due = clock() + settings.state_seconds
@@ -132,24 +80,29 @@ class Subject:
         """Return whether requests are watched."""
         return self._rows is not None
 
-    def add(self, request: Tensors) -> None:
-        """Count one request's tensors of this side; called in the taps' threads."""
-        rows, reader = self._rows, self.watch or self.learner
-        if rows is not None and reader is not None:
-            reader.add(rows.of(request))
+    def add(self, request: Tensors, version: str) -> None:
+        """Count one request's tensors of this side; called in the taps' threads.
 
-    def consider(self, spec: ModelSpec, used: set[str]) -> None:
-        """Check the model and the reference's file again.
+        `version` of the model is "" where the request leaves it to the server.
+        """
+        rows, reader = self._rows, self.watch or self.learner
+        if version in self._unwatched or rows is None or reader is None:
+            return
+        reader.add(rows.of(request))
+
+    def consider(self, specs: Sequence[ModelSpec], used: set[str]) -> None:
+        """Check the model's versions, the latest first, and the reference's file again.
 
         `used` are names of features that another side of the model has already.
         """
         reference = self.settings.reference
         stamp = None if reference is None else whole_file.stamp(reference)
-        seen = (spec, stamp, frozenset(used))
+        seen = (tuple(specs), stamp, frozenset(used))
         if seen == self._seen:
             return
         self._seen = seen
-        self._tensors = declared(spec, self.settings.side)
+        side = self.settings.side
+        self._versions = {spec.version: declared(spec, side) for spec in specs}
         try:
             self._begin(used)
         except DriftError as error:
@@ -164,8 +117,8 @@ class Subject:
 
     def _begin(self, used: set[str]) -> None:
         profile = self._profile()
-        schema = profile.schema if profile else self._wanted_schema()
-        require(schema, self._tensors)
+        schema = profile.schema if profile else self._schema_to_learn()
+        rows, problems = self._counted(schema)
         doubled = sorted(used & set(schema.names))
         if doubled:
             raise ProfileError(
@@ -179,31 +132,82 @@ class Subject:
             self._learn(schema)
         elif self.watch is None or self.watch.profile is not profile:
             self._watch(profile)
-        self._rows = Rows(schema, self._tensors)
-        self.problems = ()
+        self._rows, self.problems = rows, problems
+        if problems:
+            self._log(
+                "warning", "drift_versions_not_watched", reason="; ".join(problems)
+            )
 
-    def _wanted_schema(self) -> Schema:
-        return schema_of(self._tensors, self.settings.features, self.settings.text)
+    def _counted(self, schema: Schema) -> tuple[Rows, tuple[str, ...]]:
+        """Return how rows are counted, and why those of some versions are not.
+
+        Raises:
+            ProfileError: no version has these tensors; it lists the differences of the latest.
+        """
+        refused: dict[str, ProfileError] = {}
+        for version, tensors in self._versions.items():
+            try:
+                require(schema, tensors)
+            except ProfileError as error:
+                refused[version] = error
+        latest = next(iter(self._versions))
+        fitting = [each for each in self._versions if each not in refused]
+        if not fitting:
+            raise refused[latest]
+        # A request without a version is answered by the latest.
+        self._unwatched = frozenset((*refused, *([""] if latest in refused else [])))
+        return Rows(schema, self._versions[fitting[0]]), tuple(
+            f"version {version} is not watched: {'; '.join(error.differences)}"
+            for version, error in refused.items()
+        )
+
+    def _wanted_schemas(self) -> Iterator[Schema]:
+        """Yield what would be learnt of each version, the latest first.
+
+        Raises:
+            DriftError: nothing can be learnt of any; it is the problem of the latest.
+        """
+        problem, can_be_learnt = None, False
+        for tensors in self._versions.values():
+            try:
+                yield schema_of(tensors, self.settings.features, self.settings.text)
+                can_be_learnt = True
+            except DriftError as error:
+                problem = problem or error
+        if problem is not None and not can_be_learnt:
+            raise problem
+
+    def _schema_to_learn(self) -> Schema:
+        wanted = list(self._wanted_schemas())
+        if self.learner is not None and self.learner.schema in wanted:
+            return self.learner.schema
+        return wanted[0]
 
     def _profile(self) -> Profile | None:
         """The reference there is: of the file, or learnt before; the same if unchanged."""
         path = self.settings.reference
         if path is not None:
             return self._unless_known(read_whole(path))
-        data = self._store.read(_PROFILE)
-        if data is None:
-            learnt = self.watch and self.watch.profile
-            if learnt and not learnt.schema.differences(self._wanted_schema()):
-                return learnt
-            return None
-        wanted = self._wanted_schema()
-        try:
-            profile = self._unless_known(data)
-            profile.require(wanted)
-        except DriftError as error:
-            self._store.set_aside(_PROFILE, str(error))
-            return None
-        return profile
+        wanted = list(self._wanted_schemas())
+        for profile in self._learnt_before():
+            if not all(profile.schema.differences(schema) for schema in wanted):
+                return profile
+        return None
+
+    def _learnt_before(self) -> Iterator[Profile]:
+        """Yield the references that were learnt: of now, and of the signature before."""
+        if self.watch is not None:
+            yield self.watch.profile
+        for what in (_PROFILE, _FORMER):
+            data = self._store.read(what)
+            if data is None:
+                continue
+            try:
+                yield self._unless_known(data)
+            except DriftError as error:
+                self._store.set_aside(what, str(error))
+        if self._former is not None:
+            yield self._former.profile
 
     def _unless_known(self, data: bytes) -> Profile:
         profile = self._named(Profile.from_bytes(data))
@@ -225,19 +229,25 @@ class Subject:
             self.learner = Learner(
                 schema, self.settings.learn, self._clock, self._wall_clock
             )
-        self.watch = None
+        self._put_by()
         self.state = "learning"
 
+    def _put_by(self) -> None:
+        """Keep a watch whose signature is gone, for a rollback."""
+        self._former, self.watch = self.watch or self._former, None
+
     def _watch(self, profile: Profile) -> None:
-        watch = self._fresh(profile)
-        saved = self._store.read(_STATE)
-        if saved is not None:
-            try:
-                watch.restore(saved)
-            except StateError as error:
-                self._store.set_aside(_STATE, str(error))
-                watch = self._fresh(profile)
-        self._recall_outlook()
+        former = self._former
+        if former is not None and former.profile.fingerprint == profile.fingerprint:
+            watch, self._former = former, None
+        else:
+            watch = self._restored(profile)
+            self._recall_outlook()
+        if self.settings.learn is None:
+            self._former = None
+        else:
+            self._keep(profile)
+            self._put_by()
         self.watch, self.learner = watch, None
         self.state = "watching"
         self._alarm = watch.statistics.alarm_since is not None
@@ -254,6 +264,26 @@ class Subject:
         ):
             if reasons:
                 self._log("warning", event, reason="; ".join(reasons))
+
+    def _keep(self, profile: Profile) -> None:
+        """Save a learnt reference; that of the signature before stays for a rollback."""
+        data, before = profile.to_bytes(), self._store.read(_PROFILE)
+        if data == before:
+            return
+        self._store.write(_PROFILE, data)
+        if before is not None:
+            self._store.write(_FORMER, before)
+
+    def _restored(self, profile: Profile) -> Watch:
+        watch, saved = self._fresh(profile), self._store.read(_STATE)
+        if saved is None:
+            return watch
+        try:
+            watch.restore(saved)
+        except StateError as error:
+            self._store.set_aside(_STATE, str(error))
+            return self._fresh(profile)
+        return watch
 
     def _fresh(self, profile: Profile) -> Watch:
         return Watch(
@@ -281,15 +311,15 @@ class Subject:
             keeps_old_reference=kept,
         )
         if not kept:
-            self.state, self._rows = "refused", None
-            self.watch = self.learner = None
+            self.state, self._rows, self.learner = "refused", None, None
+            self._put_by()
 
     def _still_fits(self) -> bool:
         """Return whether the current watch can continue although its successor is refused."""
         if self.watch is None:
             return False
         try:
-            require(self.watch.profile.schema, self._tensors)
+            self._rows, _ = self._counted(self.watch.profile.schema)
         except ProfileError:
             return False
         return True
@@ -311,7 +341,6 @@ class Subject:
 
     def _learnt(self, learner: Learner) -> None:
         profile = self._named(learner.profile(self.model))
-        self._store.write(_PROFILE, profile.to_bytes())
         self._log("info", "drift_reference_learnt", rows=profile.rows)
         try:
             self._watch(profile)

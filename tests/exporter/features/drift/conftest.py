@@ -91,10 +91,13 @@ class Bench:
         )
         self.collect()
 
-    def send(self, inputs=None, *, outputs=None, model="m", request_id="r") -> None:
+    def send(
+        self, inputs=None, *, outputs=None, model="m", request_id="r", version=""
+    ) -> None:
         """One mirrored request."""
+        inputs, outputs = inputs or {}, outputs or {}
         self.hub.publish(
-            [Mirrored("http", model, "", request_id, inputs or {}, outputs or {})]
+            [Mirrored("http", model, version, request_id, inputs, outputs)]
         )
 
     def collect(self, after=0.0):

@@ -301,7 +301,9 @@ def test_a_reference_that_is_still_learnt_is_lost_and_the_log_has_it(bench, tmp_
     assert bench.state() == "learning"
 
 
-def test_a_learnt_reference_of_another_shape_is_set_aside(bench, tmp_path, spec_of):
+def test_a_learnt_reference_of_another_shape_is_kept_for_a_rollback(
+    bench, tmp_path, spec_of
+):
     entry = {**LEARN, "state": tmp_path / "state"}
     bench.watch(entry)
     bench.window(bench.rows(1200), seconds=61)
@@ -309,7 +311,7 @@ def test_a_learnt_reference_of_another_shape_is_set_aside(bench, tmp_path, spec_
     bench.models(spec_of(inputs={"x": ("FP32", (-1, 5))}))
     bench.watch(entry)
     assert bench.state() == "learning"
-    kept = (tmp_path / "state" / "m.inputs.profile.set-aside").read_bytes()
+    kept = (tmp_path / "state" / "m.inputs.profile").read_bytes()
     assert Profile.from_bytes(kept).rows == 1200
 
 
