@@ -3,7 +3,7 @@
     python streaming_server.py TOKENS_PER_SECOND TOKENS FIRST_SECONDS
 
 Prints its port, and at SIGTERM, as JSON, the quantiles of the times from a request to its
-first token and between tokens as they were written.
+first token and between tokens as they were written, and its rate of tokens.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 _CHUNK = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "chatty"}
 _LOOK_SECONDS = 0.0005
+_SHOWN = (0.5, 0.99)
 
 
 def framed(document: object) -> bytes:
@@ -52,12 +53,14 @@ class Streams:
         self._end = end + b"0\r\n\r\n"
         self._due: list[tuple[float, int, Connection]] = []
         self._order = itertools.count()
+        self._begun: list[float] = []
         self.firsts: list[float] = []
         self.gaps: list[float] = []
 
     def begin(self, connection: Connection) -> None:
         """Write the head; the first token follows."""
         connection.at, connection.sent = perf_counter(), 0
+        self._begun.append(connection.at)
         connection.transport.write(HEAD)
         self._later(connection.at + self._first, connection)
 
@@ -83,11 +86,20 @@ class Streams:
         return min(max(self._due[0][0] - perf_counter(), 0.0), _LOOK_SECONDS)
 
     def summary(self) -> dict[str, Any]:
-        """Quantiles in seconds."""
+        """Quantiles in seconds, and tokens a second by the pace at which requests came."""
+        if len(self._begun) < 2:
+            return {}
+        # The median: a client may ask once long before the others.
+        pace = 1 / float(np.median(np.diff(self._begun)))
         return {
-            name: {f"p{100 * q:g}": float(np.quantile(times, q)) for q in (0.5, 0.99)}
-            for name, times in (("first", self.firsts), ("gap", self.gaps))
-            if times
+            **{
+                name: {
+                    "mean": float(np.mean(times)),
+                    **{f"p{100 * q:g}": float(np.quantile(times, q)) for q in _SHOWN},
+                }
+                for name, times in (("first", self.firsts), ("gap", self.gaps))
+            },
+            "tokens": {"per_second": pace * self._tokens},
         }
 
 
@@ -107,7 +119,7 @@ class Connection(asyncio.Protocol):
         head, blank, body = self._received.partition(b"\r\n\r\n")
         if not blank:
             return
-        if head.startswith(b"GET"):
+        if not head.startswith(b"POST"):
             self._received = b""
             self.transport.write(b"HTTP/1.1 404 None\r\ncontent-length: 0\r\n\r\n")
             return

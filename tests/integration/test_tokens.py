@@ -6,14 +6,13 @@ sidecar's probes ask the same model all the time.
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import urllib3
+from llm_clients import Clients
 from small_models import config as small_config
 from small_models import write_model
 
@@ -97,43 +96,6 @@ def config(settings, server):
         },
         cost={"electricity_price_per_kwh": 0.3, "grid_grams_per_kwh": 400, "pue": 1.5},
     )
-
-
-class Clients:
-    """Ask for streamed answers, several at a time, and add up what these say."""
-
-    def __init__(self, server):
-        self.input = self.output = 0
-        self._server = server
-        self._lock = threading.Lock()
-        self._pool = urllib3.PoolManager(maxsize=24)
-
-    def ask(self, number, *, tokens=20, at_once=4):
-        with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(lambda place: self._one(place, tokens), range(number)))
-
-    def _one(self, place, tokens):
-        reply = self._pool.request(
-            "POST",
-            f"http://{self._server.http}/v2/models/llm/generate_stream",
-            json={
-                "text_input": " ".join(["word"] * (place % 7 + 1)),
-                "stream": True,
-                "sampling_parameters": json.dumps(
-                    {"max_tokens": tokens, "ignore_eos": True}
-                ),
-            },
-            timeout=30,
-        )
-        assert reply.status == 200, reply.data
-        events = [
-            json.loads(line.removeprefix(b"data: "))
-            for line in reply.data.split(b"\n\n")
-            if line.strip()
-        ]
-        with self._lock:
-            self.input += events[0]["num_input_tokens"]
-            self.output += sum(event["num_output_tokens"] for event in events)
 
 
 def counted(page, direction):
