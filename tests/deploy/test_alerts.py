@@ -168,6 +168,23 @@ def test_every_query_of_the_runbooks_parses_and_asks_for_what_exists() -> None:
                 )
 
 
+def test_what_a_server_that_is_down_explains_is_ours_and_says_of_which_server() -> None:
+    file = DEPLOY / "prometheus" / "alertmanager.yaml"
+    [down] = [
+        rule
+        for rule in yaml.safe_load(file.read_text("utf-8"))["inhibit_rules"]
+        if rule["source_matchers"] == ["alertname = TritonDown"]
+    ]
+    [matcher] = down["target_matchers"]
+    found = re.fullmatch(r'alertname =~ "Triton\(([\w|]+)\)"', matcher)
+    names = [f"Triton{name}" for name in found[1].split("|")]
+    alerts = {parameter.id: parameter.values[0]["expr"] for parameter in ALERTS}
+    for name in names:
+        kept = promql.grouping_labels(alerts[name])
+        # Alertmanager compares these with those of TritonDown.
+        assert not kept or kept >= set(down["equal"]), name
+
+
 def test_alertmanagers_configuration_is_taken_and_routes_by_severity(
     require_commands,
 ) -> None:

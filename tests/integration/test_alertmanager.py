@@ -249,5 +249,44 @@ def test_a_server_that_lists_nothing_is_one_ticket(webhook, tmp_path) -> None:
         assert not sent(told, stale | server)
 
 
+def test_a_server_that_is_down_mutes_its_symptoms_and_nothing_else(
+    webhook, tmp_path
+) -> None:
+    config = hastened_config(shipped_config(), webhook.url)
+    server = {"job": "t", "instance": "a"}
+    names = {
+        rule["alert"]
+        for text in shipped_rules().values()
+        for group in yaml.safe_load(text)["groups"]
+        for rule in group["rules"]
+        if "alert" in rule and rule["alert"] != "TritonDown"
+    }
+    with Alertmanager(tmp_path, webhook, config) as alertmanager:
+        told = Told(webhook, alertmanager)
+        alertmanager.take({"alertname": "TritonDown", "severity": "page"} | server)
+        # Of different models, so that none of them mutes another.
+        tickets = [
+            {"alertname": name, "severity": "ticket", "model": name} | server
+            for name in names
+        ]
+        alertmanager.take(*tickets)
+        other = tickets[0] | {"instance": "b"}
+        alertmanager.take(other)
+        told.held_back("TritonProbesFailing", **server)
+        told.wait("a ticket of another server", lambda: sent(told, other))
+        muted = {
+            alert["labels"]["alertname"]
+            for alert in alertmanager.alerts()
+            if alert["status"]["inhibitedBy"]
+        }
+        assert muted > {"TritonProbesFailing", "TritonClientsSeeFailures"}
+        spared = {name for name in names if name.startswith("Tritonwatch")}
+        # A board's error may be the reason; wrong answers have another one.
+        spared |= {"TritonGpuXidError", "TritonGpuThrottling", "TritonPowerSensorFault"}
+        spared |= {"TritonSilentFailure", "TritonGoldenLoss", "TritonSeveralServers"}
+        assert not muted & spared
+        told.wait("what is not muted", lambda: names - muted <= told.names(**server))
+
+
 def sent(told: Told, labels: dict[str, str]) -> bool:
     return any(alert["labels"] == labels for alert in list(told.webhook.alerts))
