@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from asyncio import sslproto
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
@@ -33,8 +34,15 @@ _BACKLOG: Final = 1024
 _ACCEPTED_AT_ONCE: Final = 16
 """Connections accepted at a time: few, so that a flood closes none before it is read."""
 _EXHAUSTED_SECONDS: Final = 0.1
+_TLS_BUFFER_BYTES: Final = 16 << 10
+"""Bytes that a TLS connection reads at once: of its longest record."""
 _PART_BYTES: Final = 64 << 10
 """Part of an answer that is buffered for a client that does not read."""
+
+
+# By default each connection has a buffer of 256 KiB, and during a handshake OpenSSL keeps
+# a copy of what was read into it.
+sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
 
 
 async def send_answer(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import bcrypt
@@ -18,6 +17,7 @@ from web_files import make_pairs, tls_of, trusting
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+    from pathlib import Path
 
 _PASSWORD: Final = "correct horse battery staple"  # noqa: S105 - of these sidecars alone
 _BCRYPT_COST: Final = 10
@@ -37,8 +37,7 @@ class Attacked:
     def resident_bytes(self) -> float:
         """Of the process now."""
         assert self.process is not None
-        statm = Path(f"/proc/{self.process.process.pid}/statm").read_text("ascii")
-        return int(statm.split()[1]) * 4096
+        return self.process.resident_bytes
 
 
 @contextlib.contextmanager

@@ -72,6 +72,19 @@ def idle_connections(target: Target) -> Attempts:
     return holding(lambda: connected(target.web[:2]), 2 * CONNECTIONS["web"])
 
 
+def long_hellos(target: Target) -> Attempts:
+    """TLS handshakes whose first message is as long as OpenSSL permits, and does not end."""
+    where = target.web[:2]
+    return holding(lambda: saying(where, LONG_HELLO), CONNECTIONS["web"])
+
+
+_RECORD: Final = b"\x16\x03\x01\x40\0"
+"""Head of a handshake record of 16 kB (RFC 8446, 5.1)."""
+LONG_HELLO: Final = (_RECORD + b"\x01\x01\xff\xfc\x03\x03".ljust(1 << 14, b"x")) + 6 * (
+    _RECORD + b"x" * (1 << 14)
+)
+
+
 def idle_calls(target: Target) -> Attempts:
     """More idle connections to the gRPC tap than a process has file descriptors for."""
     assert target.grpc is not None
@@ -347,6 +360,7 @@ class Attack:
 
 ATTACKS: Final = (
     Attack(idle_connections, "web", 200),
+    Attack(long_hellos, "web", 200),
     Attack(unread_scrapes, "web", 20),
     Attack(unread_documents, "web"),
     Attack(strange_paths, "web"),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,6 @@ from exporter.output.exposition import parse_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 
 # What a page says.
@@ -111,6 +111,12 @@ class SidecarProcess:
     @property
     def running(self) -> bool:
         return self.process.poll() is None
+
+    @property
+    def resident_bytes(self) -> int:
+        """Of the process now."""
+        statm = Path(f"/proc/{self.process.pid}/statm").read_text("ascii")
+        return int(statm.split()[1]) * 4096
 
     def wait_listening(self) -> None:
         """Wait for the line that says where it listens."""

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 import bcrypt
 import pytest
 import yaml
-from attacks import ENDLESS, Target, basic, idle_connections, pour, tried
+from attacks import (
+    ENDLESS,
+    Target,
+    basic,
+    idle_connections,
+    long_hellos,
+    pour,
+    tried,
+)
 from commands import tritonwatch
 from monitoring import free_port
 from sidecars import SidecarProcess
@@ -111,6 +119,18 @@ def test_silent_connections_keep_no_scrape_out_of_a_tls_listener(
             answer = served.get(trust, path="/metrics")
             assert answer.status == 200
     assert b'refused_total{listener="web",reason="crowded"}' in answer.body
+
+
+def test_long_first_messages_of_all_connections_take_little_memory(
+    serve, pairs
+) -> None:
+    served = serve(tls_of(pairs))
+    assert served.get(trusting(pairs)).status == 200
+    before = served.resident_bytes
+    with tried(long_hellos, Target(("127.0.0.1", served.port))):
+        wait_until(lambda: served.get(trusting(pairs)).status == 200)
+        taken = served.resident_bytes - before
+    assert taken < 64 << 20, f"{taken / 1e6:.0f} MB"
 
 
 def test_requests_without_end_over_tls_leave_no_error_in_the_log(serve, pairs) -> None:
