@@ -24,6 +24,7 @@ from exporter.openai.completions import (
 )
 from exporter.triton.event_stream import EVENTS, EventStream, json_object
 from exporter.triton.http import status_error
+from exporter.triton.patience import sent_at
 from exporter.triton.protocol_types import (
     IndexEntry,
     InferReply,
@@ -174,10 +175,10 @@ class OpenAiClient:
             "X-Request-Id": request.request_id,
             **request.headers,
         }
-        answer = _Answer(time.perf_counter())
         with self._http.opened(
             "POST", PATHS[self._api], body, headers, timeout_seconds
         ) as response:
+            answer = _Answer(sent_at(response))
             if response.status != _OK:
                 raise _refused(response.status, response.read(_CHUNK_BYTES))
             found = response.headers.get("content-type", "")

@@ -17,6 +17,7 @@ from exporter.triton.event_stream import EVENTS, EventStream, json_object
 from exporter.triton.http import status_error
 from exporter.triton.http_path import model_path
 from exporter.triton.http_tensors import json_content
+from exporter.triton.patience import sent_at
 from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.streamed_reply import StreamedReply
 
@@ -108,10 +109,10 @@ def infer_stream(
     body = generate_body(request.inputs, fields, is_batched=spec.max_batch_size > 0)
     path = f"{model_path(request.model, request.version)}/generate_stream"
     headers = {"Content-Type": "application/json", **request.headers}
-    streamed = StreamedReply(time.perf_counter())
     stream = EventStream()
     declared = {tensor.name: tensor for tensor in spec.outputs}
     with http.opened("POST", path, body, headers, timeout_seconds) as response:
+        streamed = StreamedReply(sent_at(response))
         if response.status != _OK:
             raise _refused(response.status, response.read(_CHUNK_BYTES))
         found = response.headers.get("content-type", "")

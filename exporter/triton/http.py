@@ -23,7 +23,7 @@ from exporter.triton.http_tensors import (
     decode_json_reply,
     json_request,
 )
-from exporter.triton.patience import MAX_BODY_BYTES, pool_of
+from exporter.triton.patience import MAX_BODY_BYTES, pool_of, sent_at
 from exporter.triton.protocol_types import InferReply, InferRequest
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class HttpClient:
         Raises:
             TritonError: as for every other call.
         """
-        status, _, body = self._request("GET", path, None, {}, timeout_seconds)
+        status, _, body, _ = self._request("GET", path, None, {}, timeout_seconds)
         return status, body
 
     def post(self, path: str, body: bytes, *, timeout_seconds: float) -> bytes:
@@ -96,7 +96,9 @@ class HttpClient:
             TritonError: as for every other call.
         """
         headers = {"Content-Type": "application/json"}
-        status, _, reply = self._request("POST", path, body, headers, timeout_seconds)
+        status, _, reply, _ = self._request(
+            "POST", path, body, headers, timeout_seconds
+        )
         if status != 200:  # noqa: PLR2004
             raise status_error(status, reply)
         return reply
@@ -134,15 +136,13 @@ class HttpClient:
         else:
             body, headers = json_request(request), {"Content-Type": "application/json"}
         path = model_path(request.model, request.version)
-        started = time.perf_counter()
-        status, reply_headers, reply = self._request(
+        return self._request(
             "POST",
             f"{path}/infer",
             body,
             {**headers, **request.headers},
             timeout_seconds,
         )
-        return status, reply_headers, reply, time.perf_counter() - started
 
     def _takes_binary(self, timeout_seconds: float) -> bool | None:
         """Return whether the server lists binary tensors; None if unknown."""
@@ -161,10 +161,14 @@ class HttpClient:
         body: bytes | None,
         headers: Mapping[str, str],
         timeout_seconds: float,
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    ) -> tuple[int, Mapping[str, str], bytes, float]:
+        """Status, headers, body, and the seconds from sending to the end of the body."""
         deadline = time.monotonic() + timeout_seconds
         with self.opened(method, path, body, headers, timeout_seconds) as response:
-            return response.status, response.headers, _read(response, deadline)
+            started = sent_at(response)
+            reply = _read(response, deadline)
+            seconds = time.perf_counter() - started
+            return response.status, response.headers, reply, seconds
 
     @contextlib.contextmanager
     def opened(
