@@ -44,8 +44,9 @@ COMPARISON_VERDICT: Final = MetricSpec(
 COMPARISON_PAIRS: Final = MetricSpec(
     "triton_comparison_pairs_total",
     "Pairs of requests by outcome: both answered, champion_failed,"
-    " challenger_failed, both_failed, and challenger_missing if it was still busy"
-    " with an earlier one. In mode ab, windows of production with the outcome both.",
+    " challenger_failed, both_failed, and champion_missing, challenger_missing or"
+    " both_missing if it was still busy with an earlier one. In mode ab, windows of"
+    " production with the outcome both.",
     ("comparison", "outcome"),
 )
 COMPARISON_BUDGET: Final = MetricSpec(

@@ -70,12 +70,18 @@ class Report:
 
     @property
     def waited(self) -> list[Metric]:
-        """Return the metrics that must be known: all but those that may be unmeasured."""
-        return [metric for metric in self.settings.wanted if metric not in MEASURED]
+        """Return the metrics that must be known: all but those that may be unmeasured.
+
+        All of them if none else is compared.
+        """
+        wanted = self.settings.wanted
+        return [metric for metric in wanted if metric not in MEASURED] or list(wanted)
 
     @property
     def held_back(self) -> str:
         """Return what the next pair waits for, and for how long; "" if for nothing."""
+        if self.document["problem"]:
+            return f"; stopped: {self.document['problem']}"
         wait, budget = self.document["next_pair"], self.settings.budget
         if wait is None or wait["limit"] == "rate":
             return ""
@@ -217,7 +223,7 @@ def settings_of(
         ConfigError: they contradict each other or are out of range, or the data
             cannot be used.
     """
-    labelled = data is not None and _labelled(data)
+    labelled = data is not None and _labelled(data, "label")
     chosen = metrics or (("accuracy", *QUALITY[1:]) if labelled else QUALITY)
     if "accuracy" in chosen and not labelled:
         problem = "found metric accuracy and no labels; want --data with a `label`"
@@ -241,9 +247,25 @@ def settings_of(
         raise ConfigError("compare", plain_problems(error)) from None
 
 
-def _labelled(data: Path) -> bool:
+def decidable(settings: ComparisonSettings) -> ComparisonSettings:
+    """Return it with the metrics that its inputs support, if it lists none.
+
+    Raises:
+        ConfigError: the file of inputs cannot be used.
+    """
+    chosen, file = settings.wanted, settings.inputs.file
+    if (
+        not settings.metrics
+        and file is not None
+        and not _labelled(file, settings.inputs.label)
+    ):
+        chosen = tuple(metric for metric in chosen if metric != "accuracy")
+    return settings.model_copy(update={"metrics": chosen})
+
+
+def _labelled(data: Path, label: str) -> bool:
     try:
-        return GoldenInputs(data, "label", 0).labelled
+        return GoldenInputs(data, label, 0).labelled
     except GoldenDataError as error:
         raise ConfigError("compare", [str(error)]) from None
 
@@ -300,9 +322,14 @@ async def _compare(
 def _report(
     sidecar: Sidecar, settings: ComparisonSettings, seconds: float
 ) -> Report | None:
-    """Return the report; None before the comparison has started."""
+    """Return the report; None before the comparison has started.
+
+    A problem after its first pair, like a server that restarts, may pass.
+    """
     comparison = _comparison(sidecar)
-    if comparison is None or comparison.keys is None or comparison.problem:
+    if comparison is None or comparison.keys is None or comparison.source is None:
+        return None
+    if comparison.problem and not any(comparison.source.outcomes.values()):
         return None
     golden = getattr(comparison.source, "golden", None)
     info = sidecar.access.board.current.info

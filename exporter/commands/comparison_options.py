@@ -167,7 +167,8 @@ def _settings(options: argparse.Namespace) -> ComparisonSettings:
         for found in load(options.config).comparisons:
             if found.name == options.name:
                 budget = found.budget.model_copy(update=shares)
-                return found.model_copy(update={"budget": budget})
+                chosen = comparison_command.decidable(found)
+                return chosen.model_copy(update={"budget": budget})
         raise ConfigError(
             str(options.config), [f"found no comparison called {options.name!r}"]
         )

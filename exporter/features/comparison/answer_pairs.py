@@ -37,10 +37,16 @@ if TYPE_CHECKING:
     from exporter.triton.protocol_types import Array, InferReply, OutputTensor
 
 
-PairOutcome = Literal[
-    "both", "champion_failed", "challenger_failed", "both_failed", "challenger_missing"
-]
-PAIR_OUTCOMES: Final[tuple[PairOutcome, ...]] = get_args(PairOutcome)
+MissingOutcome = Literal["champion_missing", "challenger_missing", "both_missing"]
+PairOutcome = (
+    Literal["both", "champion_failed", "challenger_failed", "both_failed"]
+    | MissingOutcome
+)
+MISSING_OUTCOMES: Final[tuple[MissingOutcome, ...]] = get_args(MissingOutcome)
+PAIR_OUTCOMES: Final[tuple[PairOutcome, ...]] = (
+    *("both", "champion_failed", "challenger_failed", "both_failed"),
+    *MISSING_OUTCOMES,
+)
 _QUANTILES: Final[Mapping[Metric, float]] = {
     "latency_p50": 0.5,
     "latency_p95": 0.95,
@@ -94,7 +100,8 @@ class Pairs:
     def count(self) -> int:
         """Pairs of which both sides are known."""
         with self._lock:
-            return self._outcomes.total() - self._outcomes["challenger_missing"]
+            missing = sum(self._outcomes[outcome] for outcome in MISSING_OUTCOMES)
+            return self._outcomes.total() - missing
 
     @property
     def outcomes(self) -> dict[PairOutcome, int]:
@@ -102,10 +109,10 @@ class Pairs:
         with self._lock:
             return {outcome: self._outcomes[outcome] for outcome in PAIR_OUTCOMES}
 
-    def add_missing(self) -> None:
-        """The challenger was still busy with an earlier request."""
+    def add_missing(self, outcome: MissingOutcome) -> None:
+        """Count a pair of which a side was still busy with an earlier request."""
         with self._lock:
-            self._outcomes["challenger_missing"] += 1
+            self._outcomes[outcome] += 1
 
     def add(self, champion: Answered, challenger: Answered, label: int | None) -> None:
         """Add one pair; `label` is the true class where it is known."""
@@ -151,8 +158,11 @@ class Pairs:
                 )
             )
             distance = self._distance.interval
-            missing = self._outcomes["challenger_missing"]
-            share = missing / max(1, self._outcomes.total())
+            both, total = self._outcomes["both_missing"], self._outcomes.total()
+            champion, challenger = (
+                (self._outcomes[outcome] + both) / max(1, total)
+                for outcome in MISSING_OUTCOMES[:2]
+            )
         find: dict[Metric, Callable[[], Interval | None]] = {
             "agreement": lambda: _agreement(agreed, self._alpha),
             "output_distance": lambda: _mean(distances, distance, self._alpha),
@@ -165,7 +175,7 @@ class Pairs:
                 find[metric]() if metric in find else self._latency(metric, seconds)
             )
             if interval is not None:
-                found[metric] = _without_missing(metric, interval, share)
+                found[metric] = _without_missing(metric, interval, champion, challenger)
         return found
 
     def _latency(self, metric: Metric, seconds: Values) -> Interval | None:
@@ -217,21 +227,30 @@ class _Rows:
         return self._held[:, : self._count].astype(np.float64)
 
 
-def _without_missing(metric: Metric, interval: Interval, share: float) -> Interval:
-    """Return what is known if this share of pairs had no challenger to ask.
+def _without_missing(
+    metric: Metric, interval: Interval, champion: float, challenger: float
+) -> Interval:
+    """Return what is known if these shares of the pairs had no champion or challenger.
 
     It was still busy with an earlier request: at best slow, at worst about to fail. What
     the missing pairs would have shown can only be worse than the others, so the end that
-    speaks for the challenger opens (bounds of Manski, 2003, for missing outcomes).
+    speaks for that side opens (bounds of Manski, 2003, for missing outcomes).
     """
     if metric == "success":
-        return replace(interval, low=max(-1.0, interval.low - share))
-    if share <= _TOLERATED_MISSING * (1 - _QUANTILES.get(metric, _MEAN_QUANTILE)):
-        return interval
+        low, high = interval.low - challenger, interval.high + champion
+        return replace(interval, low=max(-1.0, low), high=min(1.0, high))
     if metric not in _QUANTILES and metric not in _MEANS:
         return interval
-    why = f"the challenger was still busy when {share:.2%} of the pairs were due"
-    return replace(interval, high=math.inf, withheld=interval.withheld or why)
+    tolerated = _TOLERATED_MISSING * (1 - _QUANTILES.get(metric, _MEAN_QUANTILE))
+    for side, share in (("champion", champion), ("challenger", challenger)):
+        if share > tolerated:
+            why = f"the {side} was still busy when {share:.2%} of the pairs were due"
+            low = -1.0 if side == "champion" else interval.low
+            high = math.inf if side == "challenger" else interval.high
+            interval = replace(
+                interval, low=low, high=high, withheld=interval.withheld or why
+            )
+    return interval
 
 
 def _agreement(agreed: Values, alpha: float) -> Interval | None:

@@ -199,7 +199,11 @@ class ComparisonSettings(Settings):
         """The metrics that are compared."""
         if self.metrics:
             return self.metrics
-        return METRICS if self.mode == "shadow" else tuple(sorted(PRODUCTION))
+        if self.mode == "ab":
+            return tuple(sorted(PRODUCTION))
+        # Only a file can have the correct classes.
+        has_file = self.inputs.file and self.inputs.source in {"auto", "golden"}
+        return tuple(m for m in METRICS if m != "accuracy" or has_file)
 
 
 def reference(text: str) -> tuple[str, str]:

@@ -221,10 +221,15 @@ class Shadow:
             if thread.offer(side, inputs):
                 accepted.add(id(side))
                 side.done.wait(self._patience_seconds())
-        if id(challenger) not in accepted:
-            self.pairs.add_missing()
-        elif id(champion) in accepted:
-            self._open.append((champion, challenger, inputs))
+        match id(champion) in accepted, id(challenger) in accepted:
+            case True, True:
+                self._open.append((champion, challenger, inputs))
+            case False, True:
+                self.pairs.add_missing("champion_missing")
+            case True, False:
+                self.pairs.add_missing("challenger_missing")
+            case _:
+                self.pairs.add_missing("both_missing")
         self._gather()
 
     def _patience_seconds(self) -> float:

@@ -84,6 +84,18 @@ def test_a_bad_challenger_costs_pairs_and_nothing_else(compare, repository):
     assert page.value("tritonwatch_collector_success", collector="statistics") == 1
 
 
+def test_a_champion_that_hangs_does_not_make_the_challenger_worse(compare, repository):
+    set_fault(repository, "hangs", Fault("hang", hang_seconds=5))
+    sidecar = compare(
+        comparison(champion="hangs", timeout_seconds=0.5, metrics=["success"])
+    )
+    page = sidecar.wait(
+        lambda p: (p.all(PAIRS, outcome="champion_missing") or [(0, 0)])[0][1] > 20, 40
+    )
+    assert page.value(PAIRS, outcome="champion_failed") > 0
+    assert verdict(page, "success") != "worse"
+
+
 def test_an_answer_without_its_output_is_a_failure_and_agrees_with_none(server):
     """Triton counts it as a success. Of no output there is nothing to compare."""
     grpc = GrpcClient(server.grpc)

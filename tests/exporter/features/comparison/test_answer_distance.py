@@ -140,13 +140,16 @@ def test_failures_are_counted_and_time_nothing():
         found.add(reply(0.001), FAILED, None)
     found.add(FAILED, reply(0.001), None)
     found.add(FAILED, FAILED, None)
-    found.add_missing()
+    found.add_missing("challenger_missing")
+    found.add_missing("champion_missing")
     assert found.outcomes == {
         "both": 0,
         "champion_failed": 1,
         "challenger_failed": 100,
         "both_failed": 1,
+        "champion_missing": 1,
         "challenger_missing": 1,
+        "both_missing": 0,
     }
     assert found.count == 102
     assert found.failure == "m 1: it broke"
@@ -167,7 +170,7 @@ def test_pairs_that_a_busy_challenger_missed_speak_for_nothing(slow, each, missi
         for _ in range(each):
             found.add(reply(0.001), slow, None)
         for _ in range(missing):
-            found.add_missing()
+            found.add_missing("challenger_missing")
         for number in range(1200 - each - missing):
             seconds = 0.001 + number % 7 * 1e-6
             found.add(reply(seconds), reply(seconds), None)
@@ -179,11 +182,38 @@ def test_pairs_that_a_busy_challenger_missed_speak_for_nothing(slow, each, missi
         assert "still busy" in known[metric].withheld
 
 
+def test_pairs_that_a_busy_champion_missed_do_not_speak_against_the_challenger():
+    """It hangs a tenth of the time; the challenger fails 3 % of the time."""
+    found = pairs()
+    for number in range(2700):
+        failed = number % 33 == 0
+        found.add(reply(0.001), FAILED if failed else reply(0.001), None)
+        if number % 9 == 0:
+            found.add_missing("champion_missing")
+    known = found.intervals()
+    assert Finding("success", known["success"], 0.01).verdict == "undecided"
+    assert known["success"].high > 0.06
+    for metric in ("latency_mean", "latency_p95"):
+        assert known[metric].low == -1
+        assert "champion was still busy" in known[metric].withheld
+
+
+def test_pairs_that_both_missed_speak_for_neither():
+    found = pairs()
+    for number in range(3000):
+        found.add(reply(0.001), reply(0.001 + number % 7 * 1e-6), None)
+        if number % 9 == 0:
+            found.add_missing("both_missing")
+    known = found.intervals()
+    assert known["success"].low < -0.09 < 0.09 < known["success"].high
+    assert (known["latency_p95"].low, known["latency_p95"].high) == (-1, math.inf)
+
+
 def test_a_challenger_that_is_always_busy_can_still_be_slower():
     found = pairs()
     for number in range(6000):
         found.add(reply(0.001 + number % 7 * 1e-6), reply(0.01), None)
-        found.add_missing()
+        found.add_missing("challenger_missing")
     interval = found.intervals()["latency_p50"]
     assert Finding("latency_p50", interval, 0.05).verdict == "worse"
 

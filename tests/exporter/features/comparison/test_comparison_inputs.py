@@ -86,6 +86,17 @@ def test_every_row_of_a_file_comes_before_any_comes_again(golden):
             assert one.arrays["word"].tolist() == [[f"w{one.label}".encode()]]
 
 
+def test_labels_of_a_regression_are_no_classes(golden):
+    def given(*labels):
+        words = np.array(["a"] * len(labels))
+        rows = np.ones((len(labels), 2))
+        return golden(x=rows, word=words, label=np.array(labels))
+
+    assert {given(1.0, 1.0).next(SPEC).label} == {1}
+    with pytest.raises(GoldenDataError, match=r"1\.7.*; want a class as an integer"):
+        given(1.7, 1.7).next(SPEC)
+
+
 def test_a_file_that_does_not_fit_names_file_field_and_row(golden, tmp_path):
     with pytest.raises(GoldenDataError, match=r"golden\.npz.*word"):
         golden(x=np.ones((3, 2))).next(SPEC)
