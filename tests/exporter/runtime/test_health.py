@@ -214,10 +214,10 @@ async def until(condition, seconds=PATIENCE_SECONDS):
         await asyncio.sleep(0.01)
 
 
-async def running(scene, script):
+async def running(scene, script, **options):
     """Run `script(scene)` beside the runner, on the real clock."""
     scene.runner = CollectorRunner(
-        "c", scene.settings, scene.collector, time.monotonic, lambda: WALL
+        "c", scene.settings, scene.collector, time.monotonic, lambda: WALL, **options
     )
     task = asyncio.create_task(scene.runner.run())
     try:
@@ -251,6 +251,18 @@ async def test_a_collector_that_hangs_fails_at_its_deadline_and_recovers():
 
     await running(scene, script)
     assert scene.collector.most_at_once == 1
+
+
+async def test_a_collector_that_hangs_longer_than_our_own_request_delayed_it_fails():
+    scene = Scene((UP,), "hang", interval_seconds=0.1, deadline_seconds=0.2)
+    delayed = [True]
+
+    async def script(scene):
+        await until(lambda: now_value(scene, catalogue.COLLECTOR_SUCCESS) == 0)
+        assert not delayed
+        assert float(scene.failure.split()[3]) >= 0.4
+
+    await running(scene, script, held_up=lambda _: bool(delayed and delayed.pop()))
 
 
 async def test_runs_never_overlap_and_follow_each_other_at_the_interval():
