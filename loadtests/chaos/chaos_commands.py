@@ -230,6 +230,8 @@ def _text(run: UndoneRun) -> str:
         return f"{_printable(busy)}\n"
     lines = [f"{run.run}: undone {kind}" for kind in run.undone]
     lines += [f"{run.run}: LEFT {problem}" for problem in run.problems]
+    if run.problems and run.path.exists():
+        lines.append(f"{run.run}: what is left stays recorded in {run.path}")
     if not lines:
         lines = [f"{run.run}: nothing was in effect"]
     return "".join(f"{_printable(line)}\n" for line in lines)

@@ -176,7 +176,7 @@ class Attempt:
             else:
                 kind.revert(self.entry.record)
         except Exception as error:  # noqa: BLE001 - the other faults have to be undone too
-            self._problem = f"{type(error).__name__}: {error}"
+            self._problem = _failure(self.entry, error)
         finally:
             over.set()
 
@@ -193,7 +193,7 @@ def residue(entry: Entry) -> list[str]:
         try:
             found.extend(kind.residue(entry.record))
         except Exception as error:  # noqa: BLE001 - as in `_revert`
-            found.append(f"{type(error).__name__}: {error}")
+            found.append(_failure(entry, error))
 
     thread = threading.Thread(target=inspect, daemon=True)
     thread.start()
@@ -215,7 +215,25 @@ def raise_priority() -> None:
 
 
 def _unknown(entry: Entry) -> str:
+    return f"found no fault {entry.kind!r} in this version; {_by_hand(entry)}"
+
+
+def _failure(entry: Entry, error: Exception) -> str:
+    """Return why a fault cannot be undone or inspected.
+
+    A record of another version lacks fields, or has them in another form.
+    """
+    if isinstance(error, KeyError):
+        reason = f"field {error} is missing"
+    elif isinstance(error, LookupError | TypeError | ValueError | AttributeError):
+        reason = str(error)
+    else:
+        return f"{type(error).__name__}: {error}"
+    return f"its record does not fit this version: {reason}; {_by_hand(entry)}"
+
+
+def _by_hand(entry: Entry) -> str:
     return (
-        f"found no fault {entry.kind!r} in this version; run `tritonwatch chaos undo` of "
-        f"the version that injected it, or undo it by hand: {entry.record}"
+        "run `tritonwatch chaos undo` of the version that injected it, or undo it by "
+        f"hand: {entry.record}"
     )

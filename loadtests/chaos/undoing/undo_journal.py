@@ -191,6 +191,8 @@ def _apply(
     elif "closed" in line:
         entries.pop(int(line["closed"]), None)
     elif "run" in line:
+        if line.get("runner") is not None:
+            ProcessRef.from_record(line["runner"])
         header.update(line)
 
 

@@ -117,6 +117,39 @@ def test_a_fault_of_another_version_is_left_to_that_version(tmp_path: Path) -> N
     assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
 
 
+@pytest.mark.parametrize("record", [{}, {"pid": 4}], ids=["empty", "older"])
+def test_records_of_another_version_are_told_with_their_file_and_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    record: dict[str, Any],
+) -> None:
+    monkeypatch.setattr("loadtests.chaos.undoing.undo._TRY_SECONDS", 0.1)
+    kinds = sorted(FAULTS.keys() - {"kill_sidecar"})  # which has nothing to undo
+    opened = [
+        {"open": number, "kind": kind, "record": record}
+        for number, kind in enumerate(kinds, 1)
+    ]
+    path = abandoned(tmp_path, {"run": "gone"}, *opened)
+    before = path.read_bytes()
+    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    for kind in kinds:
+        assert f"LEFT {kind}: its record does not fit this version: field '" in told
+    assert "run `tritonwatch chaos undo` of the version that injected it" in told
+    assert str(path) in told
+    assert "Error" not in told
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("runner", [7, ["x", 1], [1]])
+def test_a_runner_that_cannot_be_read_is_told(tmp_path: Path, runner: object) -> None:
+    path = abandoned(tmp_path, {"run": "gone", "runner": runner})
+    [problem] = undo_all(tmp_path)[0].problems
+    assert problem == f"{path}, line 1: not a line of an undo journal"
+    assert path.exists()
+
+
 def test_one_that_cannot_be_undone_keeps_none_of_the_others(
     tmp_path: Path, victim: ProcessRef
 ) -> None:
@@ -129,7 +162,7 @@ def test_one_that_cannot_be_undone_keeps_none_of_the_others(
     )
     found = undo_all(tmp_path)[0]
     assert found.undone == ("freeze_server",)
-    assert any("KeyError" in problem for problem in found.problems)
+    assert any("is missing" in problem for problem in found.problems)
     assert victim.wait_until("S", patience())
 
 
