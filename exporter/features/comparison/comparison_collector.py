@@ -264,6 +264,22 @@ class ComparisonCollector:
         self._board = access.board
         self.comparisons = [Comparison(s, access) for s in settings.comparisons]
 
+    def inherit(self, predecessor: object) -> None:
+        """Take over the comparisons whose settings are the same; they keep sending."""
+        if not isinstance(predecessor, ComparisonCollector):
+            return
+        kept = {old.settings.name: old for old in predecessor.comparisons}
+        self.comparisons = [
+            old
+            if (old := kept.get(fresh.settings.name, fresh)).settings == fresh.settings
+            else fresh
+            for fresh in self.comparisons
+        ]
+        # The predecessor closes what it still has.
+        predecessor.comparisons = [
+            old for old in predecessor.comparisons if old not in self.comparisons
+        ]
+
     def collect(self) -> Sequence[AnySample]:
         """Update each comparison once.
 

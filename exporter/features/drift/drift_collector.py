@@ -47,7 +47,7 @@ class DriftCollector:
         self._entries = settings.entries
         self._access = access
         self._wall_clock = wall_clock
-        self._subjects: dict[tuple[str, str], Subject] = {}
+        self.subjects: dict[tuple[str, str], Subject] = {}
         self._wanted: dict[str, tuple[Subject, ...]] = {}
         self._subscription: Subscription | None = None
         self._foresees = any(
@@ -56,17 +56,25 @@ class DriftCollector:
         )
         self._present: set[str] = set()
         self._full = False
+        self._predecessor: DriftCollector | None = None
+        self.successor: DriftCollector | None = None
+
+    def inherit(self, predecessor: object) -> None:
+        """Keep what unchanged entries have learnt and watched, from the first run on."""
+        if isinstance(predecessor, DriftCollector):
+            self._predecessor, predecessor.successor = predecessor, self
 
     def collect(self) -> Sequence[AnySample]:
         """Judge the windows that are due, and return all samples."""
         # Not before: a predecessor may still be saving what is restored here.
+        self.take_over()
         if self._subscription is None:
             self._subscription = self._access.mirror.subscribe(
                 self._is_watched, self._receive
             )
         self._discover()
         accuracies = self._accuracies()
-        for subject in self._subjects.values():
+        for subject in self.subjects.values():
             subject.step(accuracies.get(subject.model))
         return list(self._samples())
 
@@ -75,12 +83,30 @@ class DriftCollector:
         if self._subscription is not None:
             self._subscription.close()
         self._wanted = {}
-        for subject in self._subjects.values():
-            subject.close()
+        for subject in self.subjects.values():
+            if self.successor is not None and self.successor.continues(subject):
+                subject.save()
+            else:
+                subject.close()
+
+    def continues(self, subject: Subject) -> bool:
+        """Return whether an entry here is the one that a subject was made for."""
+        return subject.settings in self._entries_of(subject.model)
+
+    def take_over(self) -> None:
+        """Take the subjects of unchanged entries from the predecessor, once."""
+        predecessor, self._predecessor = self._predecessor, None
+        if predecessor is not None:
+            predecessor.take_over()
+            self.subjects = {
+                key: subject
+                for key, subject in predecessor.subjects.items()
+                if self.continues(subject)
+            }
 
     def document(self) -> dict[str, Any]:
         """Return the watched models, their changes, and reasons why others are not watched."""
-        subjects = list(self._subjects.values())
+        subjects = list(self.subjects.values())
         return {"drift": [drift_samples.document(subject) for subject in subjects]}
 
     def _discover(self) -> None:
@@ -99,7 +125,7 @@ class DriftCollector:
                 elif subject.learner is not None:
                     used |= set(subject.learner.schema.names)
         wanted: dict[str, list[Subject]] = {}
-        for subject in self._subjects.values():
+        for subject in self.subjects.values():
             if subject.wanted:
                 wanted.setdefault(subject.model, []).append(subject)
         self._wanted = {model: tuple(found) for model, found in wanted.items()}
@@ -114,23 +140,23 @@ class DriftCollector:
 
     def _subject(self, model: str, entry: DriftSettings) -> Subject | None:
         key = (model, entry.side)
-        if key not in self._subjects:
-            if len(self._subjects) >= MAX_SUBJECTS and not self._make_room():
+        if key not in self.subjects:
+            if len(self.subjects) >= MAX_SUBJECTS and not self._make_room():
                 if not self._full:
                     log.warning("drift_models_full", most=MAX_SUBJECTS, first=model)
                 self._full = True
                 return None
-            self._subjects[key] = Subject(
+            self.subjects[key] = Subject(
                 entry, model, clock=self._access.clock, wall_clock=self._wall_clock
             )
-        return self._subjects[key]
+        return self.subjects[key]
 
     def _make_room(self) -> bool:
         """Drop a model that the server no longer has; return whether there was one."""
-        for key, subject in self._subjects.items():
+        for key, subject in self.subjects.items():
             if subject.model not in self._present:
                 subject.close()
-                del self._subjects[key]
+                del self.subjects[key]
                 return True
         return False
 
@@ -161,7 +187,7 @@ class DriftCollector:
 
     def _samples(self) -> Iterator[AnySample]:
         # An unloaded model keeps its evidence, should it come back, and shows nothing.
-        shown = [s for s in self._subjects.values() if s.model in self._present]
+        shown = [s for s in self.subjects.values() if s.model in self._present]
         models: dict[str, list[Subject]] = {}
         for subject in shown:
             models.setdefault(subject.model, []).append(subject)

@@ -4,10 +4,15 @@ Another sidecar counts its own requests on its /metrics, as this one does. Its p
 some seconds old: Triton counts a request before the page shows it. So while Triton's
 count rises, as many requests as a watcher usually sends between two polls are held back
 until its page has had time to show them.
+
+Of a sidecar that started after this one all requests are counted, of others those since
+their page was first read. The two clocks are compared for it.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -25,7 +30,7 @@ from exporter.triton.http import HttpClient
 from exporter.triton.tls_files import TlsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.access.own_traffic import OwnCounts
@@ -35,8 +40,9 @@ log = structlog.get_logger()
 Address = Annotated[str, Field(pattern=r"^[^\s/?#@]+:[0-9]{1,5}$", max_length=300)]
 """`host:port` of another sidecar's /metrics."""
 
-_COUNTED: Final = frozenset(
-    {catalogue.OWN_REQUESTS.name, catalogue.OWN_UNRESOLVED.name}
+_STARTED: Final = catalogue.PROCESS_START.name
+_READ: Final = frozenset(
+    {catalogue.OWN_REQUESTS.name, catalogue.OWN_UNRESOLVED.name, _STARTED}
 )
 _LATE_READS: Final = 3
 """Reads after which a watcher's page includes what Triton has counted."""
@@ -65,10 +71,11 @@ class _Series(NamedTuple):
 
 
 class _Watcher:
-    """One other sidecar: its requests since it was first read."""
+    """One other sidecar: its requests since it was first read, or since it started."""
 
-    def __init__(self, settings: WatcherSettings) -> None:
+    def __init__(self, settings: WatcherSettings, since: float) -> None:
         self.address = settings.address
+        self._since = since
         self.is_up = False
         self._settings = settings
         self._client: HttpClient | None = None
@@ -81,7 +88,7 @@ class _Watcher:
             if self._client is None:
                 self._client = self._connected()
             page = self._client.get("/metrics", timeout_seconds=timeout_seconds)
-            now = _own_requests(page)
+            now, started = _own_requests(page)
         except (errors.TritonError, errors.ConfigError, ValueError) as error:
             self._disconnect(str(error))
             return {}
@@ -93,7 +100,7 @@ class _Watcher:
             del kept[series]
         self._latest = kept | now
         rises: dict[ModelKey, float] = {}
-        for series, total in now.items() if before else ():
+        for series, total in now.items() if before or started > self._since else ():
             last = before.get(series, 0.0)
             # A restarted watcher counts from 0.
             rise = total - last if total >= last else total
@@ -124,9 +131,13 @@ class Watchers:
     """The requests of other sidecars, to be taken out of production's."""
 
     def __init__(
-        self, watchers: Sequence[WatcherSettings], timeout_seconds: float
+        self,
+        watchers: Sequence[WatcherSettings],
+        timeout_seconds: float,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._watchers = [_Watcher(settings) for settings in watchers]
+        since = wall_clock()
+        self._watchers = [_Watcher(settings, since) for settings in watchers]
         self._timeout_seconds = timeout_seconds
         self._sent: dict[ModelKey, int] = {}
         self._rises: dict[ModelKey, deque[int]] = {}
@@ -181,16 +192,22 @@ def _single(requests: int) -> Booking:
     return Booking(requests, requests, {1: requests}) if requests else NOTHING
 
 
-def _own_requests(page: bytes) -> dict[_Series, float]:
-    """Return the totals of a page's own requests."""
+def _own_requests(page: bytes) -> tuple[dict[_Series, float], float]:
+    """Return the totals of a page's own requests, and the start of its process.
+
+    The start is minus infinity where the page does not have it.
+    """
     found: dict[_Series, float] = {}
+    started = float("-inf")
     lines = b"\n".join(
         line
         for line in page.splitlines()
-        if line.split(b"{", 1)[0].decode("ascii", "replace") in _COUNTED
+        if re.split(rb"[{ ]", line, maxsplit=1)[0].decode("ascii", "replace") in _READ
     )
     for name, labels, value in parse_text(lines + b"\n"):
         key = labels.get("model", ""), labels.get("version", "")
-        if len(found) < _MOST_SERIES:
+        if name == _STARTED:
+            started = value
+        elif len(found) < _MOST_SERIES:
             found[_Series(name, key, labels.get("outcome", ""))] = value
-    return found
+    return found, started

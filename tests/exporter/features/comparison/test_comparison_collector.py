@@ -38,6 +38,36 @@ def test_models_that_are_read_during_a_run_are_no_failure_of_it():
     assert collector.collect()
 
 
+def of_pairs(**challengers: str) -> ComparisonCollectorSettings:
+    pairs = [
+        ComparisonSettings(name=name, champion="a", challenger=challenger, mode="ab")
+        for name, challenger in challengers.items()
+    ]
+    return ComparisonCollectorSettings(comparisons=pairs)
+
+
+def test_a_reload_keeps_the_comparisons_that_it_does_not_change():
+    access = access_to(GrpcClient("127.0.0.1:1"))
+    closed = []
+
+    def collector_of(**challengers):
+        collector = ComparisonCollector(of_pairs(**challengers), access)
+        for comparison in collector.comparisons:
+            comparison.close = lambda it=comparison: closed.append(it)
+        return collector
+
+    before = collector_of(same="b", other="b", gone="b")
+    same, *rest = before.comparisons
+    after = collector_of(new="b", other="c", same="b")
+    fresh = after.comparisons[:2]
+    after.inherit(before)
+    before.close()
+    assert after.comparisons == [*fresh, same]
+    assert closed == rest
+    after.inherit(None)
+    assert after.comparisons == [*fresh, same]
+
+
 KEYS = (("a", "1"), ("b", "1"))
 PLACE = ("host", "model")
 

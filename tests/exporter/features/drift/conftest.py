@@ -74,8 +74,8 @@ class Bench:
         colour = colours[self.rng.integers(0, len(colours), (number, 1))]
         return {"x": x, "colour": colour}
 
-    def watch(self, *entries) -> None:
-        """Start a collector, as a new process would."""
+    def watch(self, *entries, predecessor=None) -> None:
+        """Start a collector, as a new process would, or a reload if it has a predecessor."""
         settings = DriftCollectorSettings.of(
             tuple(DriftSettings.model_validate(entry) for entry in entries)
         )
@@ -89,6 +89,9 @@ class Bench:
         self.collector = DriftCollector(
             settings, access, wall_clock=lambda: EPOCH + self.now
         )
+        if predecessor is not None:
+            self.collector.inherit(predecessor)
+            predecessor.close()
         self.collect()
 
     def send(

@@ -301,6 +301,23 @@ def test_a_reference_that_is_still_learnt_is_lost_and_the_log_has_it(bench, tmp_
     assert bench.state() == "learning"
 
 
+def test_a_reload_keeps_what_an_unchanged_entry_has_learnt(bench, spec_of):
+    bench.models(spec_of("m"), spec_of("n"))
+    bench.watch(LEARN | {"models": "m"}, LEARN | {"models": "n"})
+    for model in "mn":
+        bench.window(bench.rows(900), seconds=15, model=model)
+    with structlog.testing.capture_logs() as log:
+        for rows in (1000, 1001):
+            changed = {"models": "n", "learn": {"rows": rows, "seconds": 60}}
+            entries = changed, LEARN | {"models": "m"}
+            bench.watch(*entries, predecessor=bench.collector)
+    assert [e["rows"] for e in log if e["event"] == "drift_learning_lost"] == [900]
+    for model in "mn":
+        bench.window(bench.rows(300), seconds=31, model=model)
+    assert [bench.state(model) for model in "mn"] == ["watching", "learning"]
+    assert bench.value("triton_drift_reference_rows", "m", "inputs") == 1200
+
+
 def test_a_learnt_reference_of_another_shape_is_kept_for_a_rollback(
     bench, tmp_path, spec_of
 ):

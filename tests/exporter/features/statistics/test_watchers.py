@@ -104,6 +104,28 @@ def test_a_total_that_the_first_page_did_not_have_is_not_counted(page):
     assert possible(watchers) == 3
 
 
+@pytest.mark.parametrize(
+    ("started", "expected"), [(1001.5, 100), (1000.0, 0), (999, 0), (None, 0)]
+)
+def test_all_requests_of_a_watcher_that_started_after_us_are_counted(
+    page, started, expected
+):
+    watchers = Watchers(
+        [WatcherSettings(address=page.address)], 10.0, wall_clock=lambda: 1000.0
+    )
+    page.status = 503  # it does not listen yet
+    watchers.read()
+    page.status = 200
+    page.asked(100)
+    if started is not None:
+        page.body += b"process_start_time_seconds %r\n" % started
+    watchers.read()
+    assert possible(watchers) == expected
+    page.asked(103)
+    watchers.read()
+    assert possible(watchers) == expected + 3
+
+
 def test_vanished_series_are_kept_up_to_a_bound(page, watchers, monkeypatch):
     monkeypatch.setattr("exporter.features.statistics.watchers._MOST_SERIES", 3)
     for other in "abcd":
