@@ -41,6 +41,8 @@ LIMIT_BYTES: Final = 512 << 20
 """Of memory, as the shipped deployment has it."""
 SECONDS: Final = 8.0
 QUIET_SECONDS: Final = 4.0
+BUSY_SECONDS: Final = 20.0
+"""Of honest load before the first quiet spell: memory that it leaves is no attack's."""
 RECOVERY_SECONDS: Final = 45.0
 """Until what waits has expired and memory is given back."""
 IN_TIME_SECONDS: Final = 1.0
@@ -161,13 +163,18 @@ def _most(tally: Tally) -> str:
 
 
 def spell(
-    sidecar: Attacked, clients: HonestClients, names: Sequence[str], seconds: float
+    sidecar: Attacked,
+    clients: HonestClients,
+    names: Sequence[str],
+    seconds: float,
+    core: int | None = None,
 ) -> Spell:
-    """Attack for so long; without names it is a quiet time."""
+    """Attack for so long, from one core if given; without names it is a quiet time."""
     target = sidecar.target
     where = {k: getattr(target, k) for k in ("web", "tap", "grpc")}
     known = json.dumps({key: value for key, value in where.items() if value})
-    command = [sys.executable, str(_ATTACKER), known, str(seconds), *names]
+    options = [] if core is None else [f"--core={core}"]
+    command = [sys.executable, str(_ATTACKER), *options, known, str(seconds), *names]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with contextlib.ExitStack() as stack:
         if names:
@@ -192,16 +199,29 @@ def spell(
 
 
 def spells(
-    sidecar: Attacked, groups: Iterable[Sequence[str]], seconds: float
+    sidecar: Attacked,
+    groups: Iterable[Sequence[str]],
+    seconds: float,
+    core: int | None = None,
 ) -> Generator[Spell]:
-    """A quiet time, the attacks in turn, and a quiet time when all has settled."""
+    """Honest load, a quiet time, the attacks in turn, and a quiet time again."""
     clients = HonestClients(sidecar.target, sidecar.reader)
-    time.sleep(1.0)
-    yield spell(sidecar, clients, (), QUIET_SECONDS)
-    for names in groups:
-        yield spell(sidecar, clients, names, seconds)
+    clients.warm_up(BUSY_SECONDS)
     time.sleep(RECOVERY_SECONDS)
     yield spell(sidecar, clients, (), QUIET_SECONDS)
+    for names in groups:
+        yield spell(sidecar, clients, names, seconds, core)
+    time.sleep(RECOVERY_SECONDS)
+    yield spell(sidecar, clients, (), QUIET_SECONDS)
+
+
+def reserved_core() -> int:
+    """Return a core that this process, and those that it starts, no longer use."""
+    *ours, reserved = sorted(os.sched_getaffinity(0))
+    if not ours:
+        raise SystemExit("--apart wants at least two cores")
+    os.sched_setaffinity(0, ours)
+    return reserved
 
 
 def chosen(target: Target, only: str) -> list[str]:
@@ -253,17 +273,25 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="each attack")
     parser.add_argument("--all", action="store_true", help="all attacks at once")
     parser.add_argument("--only", default="", help="part of the attacks' names")
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="attackers on one core, everything else on the others, when quiet as well",
+    )
     parser.add_argument("--html", type=Path, help="write the report as a page")
     parser.add_argument("--json", type=Path, help="write the figures")
     arguments = parser.parse_args()
     notes: list[str] = []
+    core = reserved_core() if arguments.apart else None
+    if core is not None:
+        notes.append("Attackers have one core, and everything else the other ones.")
     found: dict[str, list[Spell]] = {}
     for context in _sidecars(arguments, notes):
         with context as sidecar:
             names = chosen(sidecar.target, arguments.only)
             groups = [names] if arguments.all else [[name] for name in names]
             several = found.setdefault(sidecar.name, [])
-            for each in spells(sidecar, groups, arguments.seconds):
+            for each in spells(sidecar, groups, arguments.seconds, core):
                 several.append(each)
                 print(f"{sidecar.name}: {' | '.join(each.row)}", file=sys.stderr)
                 if arguments.json:

@@ -101,11 +101,24 @@ def finished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:
     return _export(
         span
         for n in range(first, first + number)
-        for span in (
-            _span("InferRequest", n, {"HTTP_RECV_START": 0, "HTTP_SEND_END": 9}, "e"),
-            _model_span(n, _other_model(n, name_bytes)),
-            _span("compute", n, {"COMPUTE_START": 2, "COMPUTE_END": 8}, "c", "0"),
-        )
+        for span in _request(n, _other_model(n, name_bytes))
+    )
+
+
+def finished_spans_of(model: str, first: int, number: int) -> bytes:
+    """Whole requests to one model."""
+    return _export(
+        span for n in range(first, first + number) for span in _request(n, model)
+    )
+
+
+def _request(number: int, model: str) -> tuple[dict[str, Any], ...]:
+    network = {"HTTP_RECV_START": 0, "HTTP_SEND_END": 9}
+    compute = {"COMPUTE_START": 2, "COMPUTE_END": 8}
+    return (
+        _span("InferRequest", number, network, "e"),
+        _model_span(number, model),
+        _span("compute", number, compute, "c", "0"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import re
 import statistics
 import threading
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from attack_connections import sent
 from attacks import JSON, Target
+from bombs import finished_spans_of
 from mirror_bodies import grpc_request, request
 
 if TYPE_CHECKING:
@@ -27,6 +29,12 @@ TRACES: Final = (
     Path(__file__).parents[1] / "data" / "traces" / "otlp" / "triton-2.51.json"
 ).read_bytes()
 TIMEOUT_SECONDS: Final = 20.0
+_BUSY_CLIENTS: Final = 4
+"""Clients of each kind while much is sent."""
+_BUSY_PERIOD: Final = 0.3
+_PAGES: Final = ("/", "/api/v1/status")
+_BATCH: Final = 170
+"""Requests of a full batch of Triton's, which has 512 spans."""
 CALL: Final = "/inference.GRPCInferenceService/ModelInfer"
 _SERVING: Final = re.compile(rb"^triton_model_serving\{.*\} (\S+)$", re.MULTILINE)
 _RESIDENT: Final = re.compile(rb"^process_resident_memory_bytes (\S+)$", re.MULTILINE)
@@ -37,6 +45,11 @@ _PROBES: Final = {
     )
     for part in ("sum", "count")
 }
+
+
+def full_batch(number: int) -> bytes:
+    """As many traced requests as Triton sends at once."""
+    return finished_spans_of("m", number * _BATCH, _BATCH)
 
 
 class DisappointedError(Exception):
@@ -146,6 +159,23 @@ class HonestClients:
             call = channel.unary_unary(CALL)
             message = grpc_request()
             self._kinds["gRPC"] = (0.1, lambda: _called(call, message))
+
+    def warm_up(self, seconds: float) -> None:
+        """Send much at once: what honest load leaves in memory is not due to attacks."""
+        numbers = itertools.count()
+        acts = [act for _, act in self._kinds.values()]
+        if "trace" in self._kinds:
+            acts.append(lambda: self._post("/v1/traces", full_batch(next(numbers))))
+        acts += [partial(self._reader.scrape, path) for path in _PAGES]
+        until = time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=_keep_on, args=(_BUSY_PERIOD, act, Tally(), until))
+            for act in acts * _BUSY_CLIENTS
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def spell(self, seconds: float) -> Seen:
         """Send for so long."""

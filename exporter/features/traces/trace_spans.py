@@ -45,10 +45,10 @@ JOIN_SECONDS: Final = 15.0
 """Triton sends every 5 s; two parts that end together are at most two batches apart."""
 ANSWER_SECONDS: Final = 900.0
 """A streamed answer may take so long, and its network span comes at its end."""
-MAX_WAITING_BYTES: Final = 3 << 20
+MAX_WAITING_BYTES: Final = 5 << 19
 """Limit of requests that wait; everything else together takes at most twice as much. They
 stay for up to 15 minutes, so it is small: 4,500 requests with short names."""
-_ENTRY_BYTES: Final = 350
+_ENTRY_BYTES: Final = 250
 """Measured size of an entry, without its key and its value."""
 
 
