@@ -27,9 +27,9 @@ from drift.dispersion import (
     estimate,
     extremes,
     ordered,
-    variance_ratio,
 )
 from drift.projection import trials
+from numerics.dependence import variance_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -201,8 +201,8 @@ def growth(
         [
             np.stack(
                 (
-                    variance_ratio(level.location, level.finite),
-                    variance_ratio(level.scale, level.finite),
+                    variance_ratio(level.location, level.finite, 1.0),
+                    variance_ratio(level.scale, level.finite, 1.0),
                     bins_ratio(level, projection.used),
                 )
             )

@@ -1,11 +1,7 @@
 """Block overdispersion: the variance of window sums relative to independent rows.
 
 Rows of real traffic depend on each other (a customer, an hour, a batch). With block sums S_b
-of n_b rows and row variance v the overdispersion is
-
-    phi = sum_b (S_b - n_b m)^2 / (n_b v) / (k - 1),
-
-1 for independent rows. It grows with the block while the dependence is longer than the
+of n_b rows the overdispersion is phi (`numerics/dependence.py`), 1 for independent rows. It grows with the block while the dependence is longer than the
 block, so it is measured at every dyadic block size with at least `MIN_BLOCKS` blocks, and
 the largest counts. A value within `PRETEST` standard errors of 1 counts as 1.
 
@@ -27,6 +23,7 @@ import numpy as np
 
 from drift.projection import BINS, EVENTS
 from drift.projection import trials as trials_of
+from numerics.dependence import in_pairs, variance_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -249,27 +246,18 @@ def dyadic(blocks: Sequence[Summary], least: int = MIN_BLOCKS) -> Iterator[Block
     level = _stack(blocks) if blocks else None
     while level is not None and level.rows.shape[0] >= least:
         yield level
-        level = Blocks(*(_pairs(getattr(level, each.name)) for each in fields(Blocks)))
-
-
-def _pairs(array: Floats) -> Floats:
-    even = array.shape[0] // 2 * 2
-    return np.asarray(array[0:even:2] + array[1:even:2])
+        level = Blocks(
+            *(in_pairs(getattr(level, each.name)) for each in fields(Blocks))
+        )
 
 
 def _significant(ratio: Floats, error: Floats | float) -> Floats:
     return np.where(ratio > 1.0 + PRETEST * error, ratio, 1.0)
 
 
-def variance_ratio(sums: Floats, trials: Floats) -> Floats:
-    """Phi of score sums (blocks, features) over `trials` rows each; (features,)."""
-    mean = sums.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
-    squared = (sums - trials * mean) ** 2 / np.maximum(trials, 1.0)
-    return np.asarray(squared.sum(axis=0) / (sums.shape[0] - 1))
-
-
 def _of_scores(sums: Floats, trials: Floats) -> Floats:
-    return _significant(variance_ratio(sums, trials), (2.0 / sums.shape[0]) ** 0.5)
+    error = (2.0 / sums.shape[0]) ** 0.5
+    return _significant(variance_ratio(sums, trials, 1.0), error)
 
 
 def bins_ratio(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
@@ -320,12 +308,11 @@ def _mean_reciprocal(expected: Floats) -> Floats:
 
 
 def _of_events(blocks: Blocks) -> Floats:
-    count = blocks.events.shape[0]
     trials = trials_of(blocks.finite, blocks.events)[..., None]
     share = blocks.events.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
     variance = trials * share * (1.0 - share)
     usable = variance > 0
-    terms = (blocks.events - trials * share) ** 2 / np.where(usable, variance, 1.0)
-    ratio = np.where(usable, terms, 0.0).sum(axis=0) / (count - 1)
-    inverse = np.where(usable, 1.0 / np.where(usable, variance, 1.0), 0.0).mean(axis=0)
-    return _significant(ratio, np.sqrt((2.0 + inverse) / count))
+    held = np.maximum(usable.sum(axis=0), 1)
+    inverse = np.where(usable, 1.0 / np.where(usable, variance, 1.0), 0.0).sum(axis=0)
+    error = np.sqrt((2.0 + inverse / held) / held)
+    return _significant(variance_ratio(blocks.events, trials), error)

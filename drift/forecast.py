@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from numerics import normal
+from numerics.dependence import Inflation, fit_inflations, widening
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -37,11 +40,7 @@ _SHIFT_COST: Final = 3.0
 """Parameters that a shift counts for: the new level, and where it is of many places."""
 _SHORTEST_LEVEL: Final = 3
 _TINY: Final = 1e-300
-_MOST_CORRELATION: Final = 0.98
-_HALVINGS: Final = 10
-_LEAST_WORTH: Final = 2.0
-_MANY: Final = 1e6
-_UPPER: Final = 0.95
+_INTERVAL: Final = 0.9
 
 
 class Outlook(StrEnum):
@@ -117,12 +116,13 @@ def forecast(
     straight, curved = _passages(times, series, floor, bend, rng)
     low, middle, high = np.quantile(straight - now, LEVELS, method="nearest")
     ends = np.quantile(curved - now, LEVELS_CURVED, method="nearest")
+    _, (_, of_slope) = _line_errors(times, series - (start + slope * times))
     return Forecast(
         Outlook.DECAY,
         max(float(min(low, ends[0])), 0.0),
         float(middle),
         float(max(high, ends[1])),
-        _effective(times, series - (start + slope * times)),
+        of_slope.effective_samples(series.size, _INTERVAL),
     )
 
 
@@ -134,8 +134,8 @@ class _Bend:
     """Coefficients of 1, t and t^2 from the middle of the times on; of unit length."""
     size: float
     deviation: float
-    heavier: float
-    """Factor by which the tails of its error are heavier than normal ones."""
+    """Of its error, if windows were independent."""
+    inflation: Inflation
 
     @classmethod
     def of(cls, times: Floats, series: Floats) -> _Bend:
@@ -143,19 +143,24 @@ class _Bend:
         basis = np.vander(times - times.mean(), 3, increasing=True)
         directions, triangle = np.linalg.qr(basis)
         residuals = series - directions @ (directions.T @ series)
-        variances, heavier = _dependence(times, residuals, basis)
         shape = np.asarray(np.linalg.solve(triangle, np.eye(3)[2]), np.float64)
         return cls(
-            shape, float(directions[:, 2] @ series), variances[2] ** 0.5, heavier
+            shape,
+            float(directions[:, 2] @ series),
+            _variance(residuals, 3) ** 0.5,
+            fit_inflations(times, residuals, basis)[2],
         )
 
     @property
     def is_sure(self) -> bool:
         """Return whether the curvature exceeds that of a straight line with noise."""
-        from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
-
-        limit = self.heavier * float(stdtrit(_MANY, 1.0 - _CURVATURE / 2))
+        limit = self.inflation.deviations(normal.quantile(1.0 - _CURVATURE / 2))
         return abs(self.size) > limit * self.deviation
+
+    def drawn(self, rng: np.random.Generator, number: int) -> Floats:
+        """Return sizes that the past does not rule out, (number,)."""
+        spread = self.deviation * self.inflation.phi**0.5 * _heavier(self.inflation)
+        return np.asarray(self.size + spread * rng.normal(size=number))
 
 
 def _line(times: Floats, series: Floats) -> tuple[float, float]:
@@ -216,11 +221,9 @@ def _criteria(
 
 def _is_trend(times: Floats, series: Floats, slope: float, start: float) -> bool:
     """Return whether the slope exceeds that of a constant with correlated noise."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
-
-    (_, variance), heavier = _line_dependence(times, series - (start + slope * times))
-    limit = heavier * float(stdtrit(_MANY, 1.0 - _CONFIDENCE / 2))
-    return bool(abs(slope) > limit * variance**0.5)
+    (_, deviation), (_, found) = _line_errors(times, series - (start + slope * times))
+    limit = found.deviations(normal.quantile(1.0 - _CONFIDENCE / 2))
+    return bool(abs(slope) > limit * deviation)
 
 
 def _passages(
@@ -238,18 +241,20 @@ def _passages(
     # Residuals of a fitted line are smaller than the noise by two degrees of freedom,
     # and sums over blocks of them by about one more block.
     least = series.size / (series.size - 2 - length)
-    wanted, heavier = _line_dependence(times, residuals)
+    deviations, inflations = _line_errors(times, residuals)
     middles, slopes = (
         (spread - spread.mean())
-        * heavier
-        * np.sqrt(max(least, _ratio(variance, spread)))
-        for spread, variance in zip((middles, slopes), wanted, strict=True)
+        * _heavier(found)
+        * np.sqrt(max(least, _ratio(found.phi * deviation**2, spread)))
+        for spread, deviation, found in zip(
+            (middles, slopes), deviations, inflations, strict=True
+        )
     )
     slopes += slope
     falling = slopes < 0
     safe = np.where(falling, slopes, -1.0)
     passages = centre + (floor - series.mean() - middles) / safe
-    bends = bend.size + bend.deviation * bend.heavier * rng.normal(size=slopes.size)
+    bends = bend.drawn(rng, slopes.size)
     above = series.mean() + middles - floor
     lines = np.stack([above, slopes, np.zeros_like(slopes)])
     terms = np.asarray(lines + bend.shape[:, None] * bends, np.float64)
@@ -281,68 +286,25 @@ def _ratio(variance: float, drawn: Floats) -> float:
     return variance / found if found > 0 else 0.0
 
 
-def _effective(times: Floats, residuals: Floats) -> float:
-    """Return how many independent windows give a slope as precise.
-
-    The slope's variance if residuals were independent over what it is; two windows
-    are used up by the line.
-    """
-    (_, variance), heavier = _line_dependence(times, residuals)
-    offset = times - times.mean()
-    count = residuals.size
-    independent = float(residuals @ residuals) / (count - 2) / float(offset @ offset)
-    return count * min(independent / max(heavier**2 * variance, _TINY), 1.0)
+def _variance(residuals: Floats, fitted: int) -> float:
+    """Of one window, from the residuals of a fit of so many parameters."""
+    return float(residuals @ residuals) / (residuals.size - fitted)
 
 
-def _line_dependence(
+def _line_errors(
     times: Floats, residuals: Floats
-) -> tuple[tuple[float, float], float]:
-    """Variances of the line's middle and slope, and by how much tails are heavier."""
+) -> tuple[tuple[float, float], list[Inflation]]:
+    """Deviations of the line's middle and slope of independent windows; their inflations."""
     offset = times - times.mean()
     basis = np.stack((np.ones_like(offset), offset), axis=1)
-    (mean, slope), heavier = _dependence(times, residuals, basis)
-    return (mean / times.size, slope / float(offset @ offset)), heavier
+    variance = _variance(residuals, 2)
+    deviations = (variance / times.size) ** 0.5, (variance / (offset @ offset)) ** 0.5
+    return deviations, fit_inflations(times, residuals, basis)
 
 
-def _dependence(
-    times: Floats, residuals: Floats, basis: Floats
-) -> tuple[list[float], float]:
-    """Variances of a fit along each of the directions, and by how much tails are heavier.
-
-    The directions are the columns of `basis` (n, k), each less those before it, of length 1.
-    Blocks no longer than n^(1/2) do not contain correlations over longer times. So this is
-    what noise of a first-order autoregression does to the fit, whose correlation is the
-    one that makes residuals as correlated as they are: those of a fitted curve are less so
-    than the noise. The tails are those of Student's t with as many degrees of freedom as
-    the residuals are worth (Satterthwaite).
-    """
-    basis = np.linalg.qr(basis)[0]
-    apart = np.abs(times[:, None] - times)
-    near = np.diff(times) == 1
-    total = float(residuals @ residuals)
-    if total <= 0 or not near.any():
-        return [0.0] * basis.shape[1], 1.0
-    found = float((residuals[1:] * residuals[:-1])[near].sum()) / total
-
-    def of_residuals(correlation: float) -> tuple[Floats, Floats]:
-        noise = correlation**apart
-        along = basis @ (basis.T @ noise)
-        inner = basis.T @ noise @ basis
-        return noise - along - along.T + basis @ inner @ basis.T, np.diagonal(inner)
-
-    low, high = 0.0, _MOST_CORRELATION
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        seen, _ = of_residuals(middle)
-        lagged = float(np.diagonal(seen, 1)[near].sum() / np.trace(seen))
-        low, high = (middle, high) if lagged < found else (low, middle)
-    seen, line = of_residuals(low)
-    trace = float(np.trace(seen))
-    from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
-
-    worth = max(trace**2 / float((seen**2).sum()), _LEAST_WORTH)
-    heavier = float(stdtrit(worth, _UPPER) / stdtrit(_MANY, _UPPER))
-    return [float(total / trace * variance) for variance in line], heavier
+def _heavier(found: Inflation) -> float:
+    """Factor by which tails are heavier than normal ones."""
+    return widening(found.freedom, _INTERVAL)
 
 
 def _blocks(count: int, length: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from exporter.access.inventory import ModelKey
-    from exporter.numerics.confidence_calibration import Calibration
+    from numerics.confidence_calibration import Calibration
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from exporter.histograms.buckets import GROWTH, LAST_SLOT, UPPER, ZERO_THRESHOLD
-from exporter.numerics import normal
+from numerics import normal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.numerics import dependence
+from numerics import dependence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

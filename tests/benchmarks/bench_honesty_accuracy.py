@@ -14,10 +14,10 @@ from drift.features import Schema, Tensor
 from drift.fitting import fit
 from drift.forecast import Outlook, forecast
 from exporter.features.golden.golden_data import groups_of
-from exporter.numerics.answer_distribution import row_hashes
-from exporter.numerics.confidence_calibration import calibrate
-from exporter.numerics.dependence import copies_inflation
-from exporter.numerics.normal import share_interval
+from numerics.answer_distribution import row_hashes
+from numerics.confidence_calibration import calibrate
+from numerics.dependence import copies_inflation
+from numerics.normal import share_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from figures import Figure
     from numpy.typing import NDArray
 
-    from exporter.numerics.confidence_calibration import Estimate
+    from numerics.confidence_calibration import Estimate
 
     Floats = NDArray[np.float64]
 

@@ -26,8 +26,8 @@ from exporter.features.comparison.paired_intervals import (
     proportion,
     quantile_ratio,
 )
-from exporter.numerics.dependence import sequence_inflation
 from exporter.triton.tensors import FLOATS, decode
+from numerics.dependence import sequence_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

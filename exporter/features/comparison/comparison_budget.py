@@ -43,17 +43,19 @@ class Production:
 class Budget:
     """Allows pairs as they are earned. Thread-safe; times are monotonic seconds.
 
-    Each read of production earns a share of its increase since the previous read. An
-    unused allowance is kept for at most `_KEPT_SECONDS` of requests, so that it causes
-    no burst. A pair is sent if it is likely to stay within the remaining allowance, and
-    is charged at its actual cost (`BusyTime`). Only a pair that costs more than any
-    before can exceed the allowance.
+    Each read of production earns a share of its increase since the previous read. The
+    allowance is spread over the time until the next read: pairs of a burst would share
+    one moment of both models, and be worth few. An unused allowance is kept for at most
+    `_KEPT_SECONDS` of requests. A pair is sent if it is likely to stay within the
+    remaining allowance, and is charged at its actual cost (`BusyTime`). Only a pair that
+    costs more than any before can exceed the allowance.
     """
 
     def __init__(self, settings: BudgetSettings, now: float) -> None:
         self._lock = threading.Lock()
         self._settings = settings
         self._next = now
+        self._sent_at = now
         self._first: Production | None = None
         self._readings: deque[tuple[float, Production]] = deque()
         """Observations of the last `_RATE_SECONDS`, at least the last two."""
@@ -130,14 +132,28 @@ class Budget:
                 self._earned_seconds, left = self._earned_seconds - left + most, most
             waits = [paced]
             requests, busy = self._rates()
-            if settings.request_ratio is not None and self._inferences < inferences:
-                lacking = inferences - self._inferences
-                seconds = _seconds(lacking, requests * settings.request_ratio)
-                waits.append(Wait(seconds, "requests" if requests else "statistics"))
-            if settings.busy_ratio is not None and left < busy_seconds:
-                seconds = _seconds(busy_seconds - left, busy * settings.busy_ratio)
-                waits.append(Wait(seconds, "busy" if busy else "statistics"))
+            if settings.request_ratio is not None:
+                earned = requests * settings.request_ratio
+                allowed = self._allowed(now, inferences, self._inferences, earned)
+                waits.append(Wait(allowed, "requests" if requests else "statistics"))
+            if settings.busy_ratio is not None:
+                earned = busy * settings.busy_ratio
+                allowed = self._allowed(now, busy_seconds, left, earned)
+                waits.append(Wait(allowed, "busy" if busy else "statistics"))
             return max(waits, key=lambda wait: wait.seconds)
+
+    def _allowed(self, now: float, cost: float, left: float, earned: float) -> float:
+        """Seconds until a pair of that cost is allowed.
+
+        `left` is the present allowance, `earned` what production earns a second.
+        """
+        if left < cost:
+            return (cost - left) / earned if earned > 0 else math.inf
+        if left <= 0 or len(self._readings) < 2:  # noqa: PLR2004
+            return 0.0
+        (before, _), (last, _) = self._readings[-2], self._readings[-1]
+        ahead = 2 * last - before - self._sent_at
+        return max(0.0, self._sent_at + ahead * cost / (left + cost) - now)
 
     def spend(self, now: float, inferences: int) -> None:
         """Charge the budget for a pair."""
@@ -150,6 +166,7 @@ class Budget:
             else:
                 self._pay(inferences)
             self._next = max(self._next, now) + 1 / rate
+            self._sent_at = now
 
     def waited(self, seconds: float) -> None:
         """Add the total time for which answers of both were awaited."""
@@ -182,10 +199,6 @@ class Budget:
             max(0.0, last.inferences - first.inferences) / (until - since),
             max(0.0, last.busy_seconds - first.busy_seconds) / (until - since),
         )
-
-
-def _seconds(lacking: float, earned_per_second: float) -> float:
-    return lacking / earned_per_second if earned_per_second > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)

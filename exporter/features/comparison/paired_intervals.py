@@ -19,7 +19,7 @@ divided by the likelihood of the truth is a martingale: the truth's likelihood e
 below alpha times that mean with probability alpha at most (Ville 1939; Robbins 1970; as
 the "prior-posterior ratio" in Waudby-Smith and Ramdas, NeurIPS 2020). Exact for every
 count, zero included. That is so for independent pairs. Correlated ones count as pairs /
-phi with their shares, phi from `exporter.numerics.dependence`. No I/O, no clock, no scipy.
+phi with their shares, phi from `numerics.dependence`. No I/O, no clock, no scipy.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from exporter.features.comparison.confidence import (
     doubt,
     open_ratio,
 )
-from exporter.numerics.dependence import sequence_inflation
+from numerics.dependence import sequence_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from exporter.features.comparison.confidence import Values
-    from exporter.numerics.dependence import Inflation
+    from numerics.dependence import Inflation
 
 MIXTURE_DISCORDANT: Final = 75.0
 """The boundary is tightest at eight times as many discordant pairs."""

@@ -34,8 +34,8 @@ from exporter.histograms.buckets import (
     GROWTH,
     LAST_SLOT,
 )
-from exporter.numerics.dependence import inflation, sequence_inflation
 from exporter.samples import HistogramSample, Sample
+from numerics.dependence import inflation, sequence_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from exporter.features.drift.drift_tensors import (
     scored,
     sketched,
 )
-from exporter.numerics.answer_distribution import shape_of
+from numerics.answer_distribution import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

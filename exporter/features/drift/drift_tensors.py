@@ -22,7 +22,7 @@ from drift.text_features import (
     text_source,
     text_tensor,
 )
-from exporter.numerics.answer_distribution import MAX_CLASSES
+from numerics.answer_distribution import MAX_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
 
     from exporter.features.golden.golden_data import GoldenSet
-    from exporter.numerics.normal import Bools, Floats, Ints
     from exporter.triton.protocol_types import Array
+    from numerics.normal import Bools, Floats, Ints
 
     Embed = Callable[["EmbeddingCheck", Sequence[bytes]], Floats]
     """Returns a vector for each text, by the model of the check."""

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from exporter.access.probe_base import Transport
     from exporter.features.golden.golden_checks import EmbeddingCheck
     from exporter.features.golden.golden_settings import GoldenSettings
-    from exporter.numerics.normal import Floats
     from exporter.own_requests.execution_evidence import Watched
     from exporter.triton.protocol_types import Array, InferRequest
+    from numerics.normal import Floats
 
 log = structlog.get_logger()
 

@@ -12,10 +12,10 @@ from exporter.errors import TritonError
 from exporter.features.golden import answer_quality
 from exporter.features.golden.golden_checks import Equal
 from exporter.features.golden.golden_data import groups_of
-from exporter.numerics import dependence
-from exporter.numerics.answer_distribution import Shape, shape_of
-from exporter.numerics.confidence_calibration import Calibration, calibrate
-from exporter.numerics.normal import share_interval
+from numerics import dependence
+from numerics.answer_distribution import Shape, shape_of
+from numerics.confidence_calibration import Calibration, calibrate
+from numerics.normal import share_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from exporter.features.golden.golden_checks import AnswerCheck, Embed, Judged
     from exporter.features.golden.golden_data import Prepared
     from exporter.features.golden.golden_settings import GoldenData
-    from exporter.numerics.normal import Bools, Floats, Ints
     from exporter.triton.protocol_types import Array, ModelSpec
+    from numerics.normal import Bools, Floats, Ints
 
 Outcome = Literal["right", "wrong", "invalid", "unanswered", "cached", "unjudged"]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from exporter.access.probe_base import Target
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.features.golden.golden_settings import GoldenSettings
-    from exporter.numerics.confidence_calibration import Calibration
-    from exporter.numerics.normal import Bools, Ints
     from exporter.samples import AnySample
     from exporter.triton.protocol_types import ModelSpec
+    from numerics.confidence_calibration import Calibration
+    from numerics.normal import Bools, Ints
 
 log = structlog.get_logger()
 

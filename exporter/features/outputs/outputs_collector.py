@@ -10,8 +10,8 @@ import numpy as np
 
 from exporter import catalogue
 from exporter.access.inventory import find_model
-from exporter.numerics.answer_distribution import row_hashes, shape_of
 from exporter.samples import Sample
+from numerics.answer_distribution import row_hashes, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.access.mirror_hub import Mirrored
     from exporter.features.outputs.outputs_settings import OutputsSettings
-    from exporter.numerics.answer_distribution import Shape
-    from exporter.numerics.confidence_calibration import Condition
-    from exporter.numerics.normal import Floats, Ints
     from exporter.samples import AnySample
     from exporter.triton.protocol_types import Array, ModelSpec
+    from numerics.answer_distribution import Shape
+    from numerics.confidence_calibration import Condition
+    from numerics.normal import Floats, Ints
 
 _SOURCE: Final = "production"
 _INPUTS: Final = "inputs"

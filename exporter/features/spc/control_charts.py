@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from exporter.numerics import run_length as arl
+from numerics import run_length as arl
 
 if TYPE_CHECKING:
-    from exporter.numerics.normal import Floats
-    from exporter.numerics.run_length import Sides
+    from numerics.normal import Floats
+    from numerics.run_length import Sides
 
 ChartKind = Literal["shewhart", "ewma", "cusum", "page_hinkley"]
 

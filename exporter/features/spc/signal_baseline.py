@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from exporter.features.spc.control_charts import FARTHEST_SIGMA
-from exporter.numerics import dependence, normal
+from numerics import dependence, normal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from exporter.numerics.normal import Floats
+    from numerics.normal import Floats
 
 Assumption = Literal["given", "independent", "residuals", "doubtful", "constant"]
 """Basis of the control limits. given: not verified; independent: no correlation was found;

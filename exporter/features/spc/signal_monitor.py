@@ -11,14 +11,14 @@ import numpy as np
 from exporter.features.spc import signal_baseline as baselines
 from exporter.features.spc.control_charts import beyond, guarded_limit, limit_of
 from exporter.features.spc.signal_baseline import Assumption, Baseline, Refusal
-from exporter.numerics.run_length import known
+from numerics.run_length import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from exporter.features.spc.control_charts import Chart
-    from exporter.numerics.normal import Floats
-    from exporter.numerics.run_length import Sides
+    from numerics.normal import Floats
+    from numerics.run_length import Sides
 
 STATE_VERSION: Final = 1
 _LARGEST: Final = 1e70

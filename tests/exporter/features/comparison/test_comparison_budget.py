@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -45,19 +46,27 @@ class Server:
         self.at += LOOKS_APART
         self.budget.update(self.at, self.production, self.seconds)
 
-    def ask(self, now, inferences=1, expected=COST, takes=COST, waited=COST):
-        """Pairs until the budget says no; how many."""
-        asked = 0
-        while not self.budget.next_pair(
-            now + asked / 500, inferences, expected
-        ).seconds:
-            self.budget.spend(now + asked / 500, inferences)
+    def ask(self, inferences=1, expected=COST, takes=COST, waited=COST):
+        """Pairs until the next look; how many."""
+        return len(self.times_asked(inferences, expected, takes, waited))
+
+    def times_asked(self, inferences=1, expected=COST, takes=COST, waited=COST):
+        """When pairs were sent until the next look."""
+        now, sent, end = self.at, [], self.at + LOOKS_APART
+        while now < end:
+            wait = self.budget.next_pair(now, inferences, expected).seconds
+            if wait:
+                now += wait + 1e-6
+                if self.budget.next_pair(now, inferences, expected).seconds:
+                    # Only another look can earn it.
+                    break
+                continue
+            self.budget.spend(now, inferences)
             self.seconds += takes
             self.waited += max(waited, takes)
             self.budget.waited(self.waited)
-            asked += 1
-            assert asked < 100_000
-        return asked
+            sent.append(now)
+        return sent
 
 
 def test_nothing_is_asked_before_production_was_seen():
@@ -109,6 +118,16 @@ def test_what_holds_the_next_pair_back_and_for_how_long():
     assert (wait.limit, wait.seconds) == ("busy", pytest.approx((1.0 - 0.55) / 0.05))
 
 
+def test_pairs_are_spread_over_the_time_between_two_reads():
+    """Fifty that are earned at once: a burst would compare one moment of both models."""
+    server = Server(Budget(settings(max_pairs_per_second=100), 0.0))
+    for _ in range(3):
+        server.serve(500, 1000.0)
+        gaps = [b - a for a, b in pairwise(server.times_asked())]
+        assert len(gaps) == pytest.approx(49, abs=1)
+        assert gaps == pytest.approx([LOOKS_APART / 50] * len(gaps), rel=0.05)
+
+
 def test_without_shares_only_the_rate_limits():
     free = settings(request_ratio=None, busy_ratio=None, idle_pairs_per_second=0)
     budget = Budget(free, 0.0)
@@ -128,7 +147,7 @@ def test_one_share_limits_without_the_other(only):
     server = Server(budget)
     server.serve(100, 1.0)
     earned = 10 if only == "request_ratio" else 0.1 / COST
-    assert server.ask(1.0) == pytest.approx(earned, abs=1)
+    assert server.ask() == pytest.approx(earned, abs=1)
 
 
 @pytest.mark.parametrize("inferences", [1, 8])
@@ -136,7 +155,7 @@ def test_a_tenth_of_the_inferences_is_asked_and_no_more(inferences):
     budget = Budget(settings(), 0.0)
     server = Server(budget)
     server.serve(1600, 1000.0)
-    assert server.ask(1.0, inferences) == 160 // inferences
+    assert server.ask(inferences) == 160 // inferences
     assert budget.used["requests"] == pytest.approx(0.1)
 
 
@@ -144,7 +163,7 @@ def test_an_eighth_of_the_busy_time_is_taken_and_no_more():
     budget = Budget(settings(busy_ratio=0.125), 0.0)
     server = Server(budget)
     server.serve(100_000, 1.0)
-    assert server.ask(1.0) == 0.125 / COST
+    assert server.ask() == 0.125 / COST
     server.serve(0, 0.0)
     assert budget.used["busy"] == 0.125
 
@@ -172,7 +191,7 @@ def test_what_was_asked_of_a_champion_that_was_not_idle_after_all_is_paid_for():
     for step in range(5):
         budget.spend(step / 1000, 1)
     server.serve(100, 1000.0)
-    assert server.ask(1.0) == 5
+    assert server.ask() == 5
 
 
 @given(
@@ -183,10 +202,10 @@ def test_the_share_is_kept_whatever_production_does(rises, ratio):
     budget = Budget(settings(request_ratio=ratio, idle_pairs_per_second=0), 0.0)
     server = Server(budget)
     seen, asked = 0, 0
-    for second, rise in enumerate(rises):
+    for rise in rises:
         seen += rise
         server.serve(rise, 1e6)
-        asked += server.ask(float(second))
+        asked += server.ask()
         assert asked <= ratio * seen + 1e-9
 
 
@@ -203,7 +222,7 @@ def test_busy_time_stays_within_its_share_though_a_model_gets_slower(costs, queu
     for second, cost in enumerate(costs):
         busy += 1.0
         server.serve(1000, 1.0)
-        server.ask(float(second), takes=cost, waited=queueing * cost)
+        server.ask(takes=cost, waited=queueing * cost)
         # One dearer than ever before told what they cost by now; cheap ones do not undo it.
         assert server.seconds <= 0.1 * busy + max(costs[: second + 1])
     server.serve(0, 0.0)
@@ -215,9 +234,9 @@ def test_a_share_is_told_once_it_is_booked():
     budget = Budget(settings(request_ratio=1, idle_pairs_per_second=0), 0.0)
     server = Server(budget)
     told = []
-    for second in range(10):
+    for _ in range(10):
         server.serve(1000, 1.0)
-        server.ask(float(second), waited=100 * COST)
+        server.ask(waited=100 * COST)
         told.append(budget.used.get("busy"))
     assert told[:2] == [None, None]
     assert 0 < told[-1] <= 0.1
@@ -226,9 +245,9 @@ def test_a_share_is_told_once_it_is_booked():
 def test_time_in_the_queue_is_given_back_when_it_is_booked():
     server = Server(Budget(settings(request_ratio=1), 0.0))
     asked = 0
-    for second in range(60):
+    for _ in range(60):
         server.serve(1000, 1.0)
-        asked += server.ask(float(second), waited=4 * COST)
+        asked += server.ask(waited=4 * COST)
     # What is not booked yet, three looks at most, counts three seconds' share too much each.
     assert 0.1 * (60 - 3 * 3 - 2) / COST <= asked <= 0.1 * 60 / COST
 
@@ -237,7 +256,7 @@ def test_what_is_asked_while_production_rests_is_no_share_of_it():
     budget = Budget(settings(idle_pairs_per_second=1000), 0.0)
     server = Server(budget)
     server.serve(1000, 1.0)
-    asked = server.ask(1.0)
+    asked = server.ask()
     for _ in range(3):
         server.serve(0, 0.0)
         for _ in range(100):
@@ -249,11 +268,11 @@ def test_what_is_asked_while_production_rests_is_no_share_of_it():
 
 def test_no_stock_of_unused_time_is_burnt_when_a_model_gets_slower():
     server = Server(Budget(settings(request_ratio=0.01, busy_ratio=0.5), 0.0))
-    for second in range(100):
+    for _ in range(100):
         server.serve(1000, 1.0)
-        server.ask(float(second))
+        server.ask()
     before = server.seconds
     server.serve(100_000, 1.0)
-    server.ask(101.0, takes=0.2)
+    server.ask(takes=0.2)
     # Five seconds of asking at what a pair took, and the pair that told.
     assert server.seconds - before <= 5 * 1000 * COST + 0.2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exporter.numerics.answer_distribution import shape_of
-from exporter.numerics.confidence_calibration import calibrate
+from numerics.answer_distribution import shape_of
+from numerics.confidence_calibration import calibrate
 
 FEATURE = "estimated_accuracy"
 CLASSES = 3

@@ -9,7 +9,7 @@ from accesses import access_to
 from exporter.access.calibration_board import Calibrated
 from exporter.access.mirror_hub import Mirrored
 from exporter.features.outputs.outputs_settings import OutputsSettings
-from exporter.numerics.confidence_calibration import calibrate
+from numerics.confidence_calibration import calibrate
 
 
 @pytest.fixture

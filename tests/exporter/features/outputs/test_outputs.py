@@ -13,9 +13,9 @@ from exporter.access.calibration_board import Calibrated
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.mirror_hub import Mirrored
 from exporter.features.outputs.outputs_settings import OutputsSettings
-from exporter.numerics.confidence_calibration import calibrate
 from exporter.samples import Sample
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
+from numerics.confidence_calibration import calibrate
 
 KEY = ("m", "2")
 

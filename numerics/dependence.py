@@ -2,12 +2,15 @@
 
 Requests share batches, queues and slow spells. A share estimated from n of them then has
 phi times the variance that n independent ones would give it, and they are worth n / phi.
-Phi is the long-run variance of the indicator over q (1 - q). It is measured from sums
-over blocks of consecutive observations (batch means): the blocks differ phi times as
-much as independent observations would. A block that is shorter than the dependence shows
-too little of it: the bias is -c / length, so that of two lengths the bias is extrapolated
-away (the "lugsail" window). Few blocks make phi itself uncertain: Student's t with the
-number of blocks less one stands in for the normal quantile.
+Phi is measured from sums over blocks of consecutive observations (batch means): the
+blocks differ phi times as much as independent observations would (`variance_ratio`). A
+block that is shorter than the dependence shows too little of it. Which length counts
+depends on what is known: slots of time (`inflation`), single observations in order
+(`sequence_inflation`), or, in `drift/dispersion.py`, hundreds of columns in each of which
+a false alarm must be rare. Where blocks cannot show it, phi follows from a model of the
+dependence: copies of rows (`copies_inflation`), or the residuals of a fitted curve
+(`fit_inflations`). Few blocks make phi itself uncertain: Student's t stands in for the
+normal quantile.
 
 References:
     B. Schmeiser, Batch size effects in the analysis of simulation output, Operations
@@ -31,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.numerics import normal
+from numerics import normal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +52,9 @@ _NIL_CORRELATION: Final = 0.1
 _MOST_EXPONENT: Final = 100.0
 _ROUNDING: Final = 1e-12
 _MOST_FREEDOM: Final = 200.0
+_MOST_CORRELATION: Final = 0.98
+_HALVINGS: Final = 10
+_LEAST_WORTH: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class Inflation:
         It is count / phi, reduced by the cost of estimating phi: the squared ratio of
         Student's t to the normal quantile.
         """
-        return count / (self.phi * widening(int(self.freedom), confidence) ** 2)
+        return count / (self.phi * widening(self.freedom, confidence) ** 2)
 
 
 UNKNOWN: Final = Inflation(1.0, 0.0)
@@ -81,8 +87,9 @@ def inflation(counts: Floats, events: Floats) -> Inflation | None:
     """Variance inflation of the share of events, from consecutive slots of time.
 
     Up to `MOST_BLOCKS` blocks of about equally many observations are made of the slots.
-    Where a block holds two slots and more, phi is extrapolated from both lengths to an
-    infinite one; it is never taken to be less than that of the blocks, nor than 1.
+    The bias of a length is -c / length, so where a block holds two slots and more, phi is
+    extrapolated from both lengths to an infinite one (the "lugsail" window). It is never
+    taken to be less than that of the blocks, nor than 1.
 
     Args:
         counts: observations of each slot (S,), in order of time; slots may be empty.
@@ -101,10 +108,10 @@ def inflation(counts: Floats, events: Floats) -> Inflation | None:
     blocks = int(np.count_nonzero(sizes))
     if blocks < LEAST_BLOCKS:
         return None
-    long = variance_ratio(sizes, np.bincount(place, events).astype(np.float64))
+    long = float(variance_ratio(np.bincount(place, events).astype(np.float64), sizes))
     ratio = counts.size / blocks
     if ratio >= 2.0:  # noqa: PLR2004 - a block of two slots and more
-        short = variance_ratio(counts, events)
+        short = float(variance_ratio(events, counts))
         long = max(long, (ratio * long - short) / (ratio - 1.0))
     return Inflation(max(long, 1.0), blocks - 1)
 
@@ -167,10 +174,51 @@ def sequence_inflation(values: Floats, *, bounded: bool = False) -> Inflation | 
             if bounded:
                 freedom = sums.size / (1.0 if length == 1 else 3.0)
             found = Inflation(max(phi, 1.0), freedom, length)
-        whole = sums.size // 2 * 2
-        sums = sums[:whole:2] + sums[1:whole:2]
+        sums = in_pairs(sums)
         length *= 2
     return found
+
+
+def fit_inflations(times: Floats, residuals: Floats, basis: Floats) -> list[Inflation]:
+    """Variance inflation of a least-squares fit along each direction, from its residuals.
+
+    The directions are the columns of `basis` (N, K), each less those before it. Blocks of
+    few values do not contain correlations over longer times, and a fitted curve takes
+    slow noise out of its residuals. So phi is what noise of a first-order autoregression
+    does to the fit, whose correlation is the one that makes residuals as correlated as
+    they are. The freedom is the number that the residuals are worth (Satterthwaite).
+
+    Args:
+        times: of each value (N,), in steps of 1; there may be gaps.
+        residuals: of the values from the fit (N,).
+        basis: the functions that were fitted, at these times.
+    """
+    basis = np.linalg.qr(basis)[0]
+    count, fitted = basis.shape
+    apart = np.abs(times[:, None] - times)
+    near = np.diff(times) == 1
+    total = float(residuals @ residuals)
+    if total <= 0 or not near.any():
+        return [Inflation(1.0, float(count - fitted))] * fitted
+    found = float((residuals[1:] * residuals[:-1])[near].sum()) / total
+
+    def of_residuals(correlation: float) -> tuple[Floats, Floats]:
+        noise = correlation**apart
+        along = basis @ (basis.T @ noise)
+        inner = basis.T @ noise @ basis
+        return noise - along - along.T + basis @ inner @ basis.T, np.diagonal(inner)
+
+    low, high = 0.0, _MOST_CORRELATION
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        seen, _ = of_residuals(middle)
+        lagged = float(np.diagonal(seen, 1)[near].sum() / np.trace(seen))
+        low, high = (middle, high) if lagged < found else (low, middle)
+    seen, along = of_residuals(low)
+    trace = float(np.trace(seen))
+    freedom = max(trace**2 / float(np.square(seen).sum()), _LEAST_WORTH)
+    phis = (count - fitted) / trace * along
+    return [Inflation(max(float(phi), 1.0), freedom) for phi in phis]
 
 
 def student_deviation(z: float, freedom: float) -> float:
@@ -187,25 +235,39 @@ def student_deviation(z: float, freedom: float) -> float:
     return math.sqrt(freedom * math.expm1(exponent))
 
 
-def variance_ratio(counts: Floats, events: Floats) -> float:
-    """Return the variance of the blocks' shares (B,), relative to independent events.
+def variance_ratio(
+    sums: Floats, counts: Floats, variance: Floats | float | None = None
+) -> Floats:
+    """Return phi of sums over blocks, along the first axis.
 
-    sum (e_b - p n_b)^2 / n_b / (p (1 - p)) / (B - 1), with p the share in all; its
-    expectation for independent events is 1. Blocks without observations do not count.
-    1 where p is 0 or 1, and for a single block.
+    sum (s_b - n_b m)^2 / (n_b v) / (B - 1), with m the mean of all observations; its
+    expectation for independent ones is 1. Blocks without observations do not count. 1 if
+    the variance is 0, and for a single block.
+
+    Args:
+        sums: of each block (B, ...).
+        counts: observations of each block, of the same or a broadcast shape.
+        variance: of one observation; by default that of a share, m (1 - m).
     """
-    held = counts > 0
-    counts, events = counts[held], events[held]
-    share = events.sum() / counts.sum() if counts.size else 0.0
-    if counts.size < 2 or not 0.0 < share < 1.0:  # noqa: PLR2004
-        return 1.0
-    squares = np.square(events - share * counts) / counts
-    return float(squares.sum() / (share * (1.0 - share)) / (counts.size - 1))
+    sizes = np.maximum(counts, 1.0)
+    mean = sums.sum(axis=0) / np.maximum(counts.sum(axis=0), 1.0)
+    if variance is None:
+        variance = mean * (1.0 - mean)
+    squares = (np.square(sums - counts * mean) / sizes).sum(axis=0)
+    varied = variance * (np.count_nonzero(counts, axis=0) - 1.0)
+    usable = varied > 0
+    return np.where(usable, squares / np.where(usable, varied, 1.0), 1.0)
+
+
+def in_pairs(sums: Floats) -> Floats:
+    """Return the sums of blocks (B, ...) of twice the length; a last odd one is left out."""
+    even = sums.shape[0] // 2 * 2
+    return np.asarray(sums[:even:2] + sums[1:even:2])
 
 
 @lru_cache(maxsize=256)
-def widening(freedom: int, confidence: float) -> float:
+def widening(freedom: float, confidence: float) -> float:
     """Student's t quantile over the normal one, two-sided: 1.15 for 9 degrees at 95 %."""
     z = normal.quantile((1.0 + confidence) / 2.0)
     # Beyond that the two differ by 0.6 % at most.
-    return student_deviation(z, min(float(freedom), _MOST_FREEDOM)) / z
+    return student_deviation(z, min(freedom, _MOST_FREEDOM)) / z

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from exporter.numerics import dependence
+from numerics import dependence
 
 if TYPE_CHECKING:
-    from exporter.numerics.normal import Floats, Ints
+    from numerics.normal import Floats, Ints
 
 BINS: Final = 10
 LEAST_SAMPLES: Final = 50

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from exporter.numerics import normal
+from numerics import normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from exporter.numerics.normal import Floats
+    from numerics.normal import Floats
 
 Sides = Literal["both", "upper", "lower"]
 

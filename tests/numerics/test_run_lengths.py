@@ -16,7 +16,7 @@ from exporter.features.spc.control_charts import (
     beyond,
     limit_of,
 )
-from exporter.numerics import normal, run_length
+from numerics import normal, run_length
 
 # Montgomery, Introduction to Statistical Quality Control, tables 9.3 (after Lucas and
 # Crosier 1982) and 9.11 (after Lucas and Saccucci 1990); by shift in sigma.
