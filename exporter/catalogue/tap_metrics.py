@@ -50,9 +50,9 @@ ADMISSION_REFUSED: Final = MetricSpec(
     " address with most calls was ended), bytes (waiting bodies or messages of the"
     " sender's address exceed its share), descriptors (no file descriptor left),"
     " handshake (TLS failed or took too long), passwords (too many are waiting to be"
-    " checked), probes (as many /probe requests as multi_target.max_concurrent allows are"
-    " being answered), cross_site (sent by a web page of another site, or to a host name that is not"
-    " allowed), memory (resident"
+    " checked), probes (as many /probe requests are being answered as"
+    " multi_target.max_concurrent permits the address), cross_site (sent by a web"
+    " page of another site, or to a host name that is not allowed), memory (resident"
     " memory exceeds tritonwatch_admission_memory_limit_bytes).",
     ("listener", "reason"),
 )

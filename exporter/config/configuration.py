@@ -147,7 +147,9 @@ class MultiTargetSettings(Settings):
     """Allow any address. Anyone who can reach /probe can then send requests into this
     network."""
     max_concurrent: int = Field(default=4, ge=1, le=64)
-    """Maximum number of concurrent /probe requests. Further ones get status 503."""
+    """Maximum number of concurrent /probe requests of one address. All addresses together
+    have twice as many, and one may not have more than it leaves free. Further ones get
+    status 503."""
 
     @property
     def broad(self) -> list[str]:

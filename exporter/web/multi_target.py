@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from http import HTTPStatus
@@ -26,6 +27,7 @@ from exporter.errors import PartialResultError, TritonwatchError
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.network import addresses
 from exporter.network.addresses import is_address
+from exporter.network.admission import network_of
 from exporter.output import exposition
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
@@ -85,26 +87,28 @@ class ProbeResult:
 
 
 class MultiTarget:
-    """Carries out /probe requests, a bounded number at a time."""
+    """Carries out /probe requests, a bounded number at a time, shared by addresses."""
 
     def __init__(self) -> None:
-        self._running = 0
+        self._running: Counter[str] = Counter()
+        """Requests that are being answered, by address."""
 
     async def probe(
         self,
         config: Config,
         query: Mapping[str, str],
         headers: Mapping[str, str],
+        peer: str,
         watched: OwnTraffic,
     ) -> ProbeResult:
-        """Probe `query["target"]` once.
+        """Probe `query["target"]` once, for the client at `peer`.
 
         `watched` is the ledger of the server this process watches: where that is what
         is looked at, our requests must not count as its production.
 
         Raises:
             ProbeRefusedError: target or module is missing, unknown or not allowed, or
-                too many looks are under way.
+                too many probes are running.
         """
         target = TargetSettings(
             grpc=_allowed(config, query, "target"),
@@ -113,21 +117,32 @@ class MultiTarget:
         )
         module = _module(config, query)
         deadline = time.monotonic() + _timeout_seconds(headers)
-        if self._running >= config.multi_target.max_concurrent:
-            raise ProbeRefusedError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{self._running} probes are running, the maximum of "
-                "multi_target.max_concurrent",
-            )
-        self._running += 1
+        address = network_of(peer)
+        self._enter(address, config.multi_target.max_concurrent)
         workers = Workers(1, "multi-target")
         try:
             return await workers.submit(
                 _probe_target, config, target, module, deadline, watched
             )
         finally:
-            self._running -= 1
+            self._running[address] -= 1
+            self._running += Counter()  # drops what is zero
             workers.close()
+
+    def _enter(self, address: str, most: int) -> None:
+        """Count one more request, unless the address would have more than it leaves free.
+
+        A client with slow targets then keeps no other out (as in admission.Held).
+        """
+        own = self._running[address]
+        free = 2 * most - self._running.total() - 1
+        if free < 0 or (own and own + 1 > free):
+            raise ProbeRefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{self._running.total()} probes are running, {own} of this address; "
+                f"the maximum of multi_target.max_concurrent is {most} of one address",
+            )
+        self._running[address] += 1
 
 
 def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:

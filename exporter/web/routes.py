@@ -41,6 +41,8 @@ class Request:
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
+    peer: str = ""
+    """The client's address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ class Surface:
                 self._sidecar.config,
                 request.query,
                 request.headers,
+                request.peer,
                 self._sidecar.access.own,
             )
         except ProbeRefusedError as refused:
@@ -239,4 +242,5 @@ def _request(scope: Mapping[str, Any]) -> Request:
         scope["path"],
         {key: values[-1] for key, values in query.items()},
         {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]},
+        (scope.get("client") or ("",))[0],
     )

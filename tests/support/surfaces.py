@@ -60,8 +60,10 @@ class Served:
     sidecar: Sidecar
     fake: FakeTriton | None
 
-    async def raw(self, request):
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def raw(self, request, source="127.0.0.1"):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, local_addr=(source, 0)
+        )
         try:
             writer.write(request)
             await writer.drain()
@@ -70,14 +72,14 @@ class Served:
         finally:
             writer.close()
 
-    async def ask(self, path, method="GET", body=b"", **headers):
+    async def ask(self, path, method="GET", body=b"", source="127.0.0.1", **headers):
         lines = [f"{method} {path} HTTP/1.1", "host: x", "connection: close"]
         lines += [
             f"{name.replace('_', '-')}: {value}" for name, value in headers.items()
         ]
         lines += [f"content-length: {len(body)}"] if body else []
         head = "\r\n".join([*lines, "", ""]).encode()
-        reply = await self.raw(head + body)
+        reply = await self.raw(head + body, source)
         head, _, payload = reply.partition(b"\r\n\r\n")
         status, *fields = head.decode().split("\r\n")
         return Answer(

@@ -42,7 +42,7 @@ async def test_an_allowed_ipv6_address_lets_in_itself_and_no_other():
     for target in ("0:8001", "f:8001", "1:8001"):
         with pytest.raises(ProbeRefusedError) as error:
             await MultiTarget().probe(
-                config, {"target": target}, {}, OwnTraffic(run_id="x")
+                config, {"target": target}, {}, "", OwnTraffic(run_id="x")
             )
         assert error.value.status is HTTPStatus.FORBIDDEN
 
@@ -59,7 +59,7 @@ async def test_what_debug_shows_of_the_settings_holds_no_secret():
     config = parse(text.encode(), "f", ENVIRONMENT)
     with FakeTriton([FakeModel("m")]) as fake:
         result = await MultiTarget().probe(
-            config, {"target": fake.grpc}, {}, OwnTraffic(run_id="x")
+            config, {"target": fake.grpc}, {}, "", OwnTraffic(run_id="x")
         )
         sent = [r.parameters for r in fake.requests if r.operation == "infer"]
     assert sent == [{"key": CANARY, "rows": 4}]

@@ -122,6 +122,20 @@ async def test_without_any_probe_there_is_no_module():
     assert (answer.status, "configured probes are none" in answer.text) == (400, True)
 
 
+async def test_slow_probes_of_one_address_keep_no_other_out():
+    other = "127.0.0.2"
+    with FakeTriton([FakeModel("m")]) as fake:
+        fake.on("infer").reply(Slow(1.5))
+        async with serving(start=False, multi_target=ALLOWED) as served:
+            path = f"/probe?target={fake.grpc}"
+            slow = [asyncio.create_task(served.ask(path)) for _ in range(9)]
+            await asyncio.to_thread(fake.wait_for, "infer", count=2)
+            honest = await served.ask(path, source=other)
+            found = sorted([each.status for each in await asyncio.gather(*slow)])
+    assert honest.status == 200
+    assert found == [200] * 2 + [503] * 7
+
+
 async def test_more_probes_at_once_than_allowed_are_refused_and_others_go_on():
     with FakeTriton([FakeModel("m")]) as fake:
         fake.on("infer").reply(Slow(1.5))
