@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from drift.alarm_calibration import measured
-from drift.block_sums import MAX_BLOCKS, BlockSums, moments, standardised
+from drift.block_sums import MAX_BLOCKS, BlockSums, HourSums, Rescoring
 from drift.categories import (
     MAX_CATEGORIES,
     MAX_KNOWN,
@@ -25,8 +25,8 @@ from drift.grid import CELLS, feature_slices
 from drift.joint import CATEGORY
 from drift.joint_counting import JointCounter
 from drift.joint_fitting import fit_joint
-from drift.projection import Summary, project
-from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance
+from drift.projection import project
+from drift.reference import LEVELS, Profile, Provenance
 from drift.season import HOURS, Season
 from drift.window import Counts
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from drift.features import Schema
     from drift.grid import NumericGrid
     from drift.joint import JointModel
-    from drift.projection import Projection
+    from drift.projection import Projection, Summary
 
 SAMPLE_ROWS: Final = 100_000
 CHUNK_ROWS: Final = 4096
@@ -206,7 +206,7 @@ class _Counting:
         self._open = False
         self._total = np.zeros((self._features, CELLS), np.int64)
         self._projection = self._of_sample(sample, known)
-        self._seasons = _Seasons(self._features)
+        self._hours = HourSums(self._features)
 
     def _correlations(
         self, rows: NDArray[np.floating], sample: list[_Chunk]
@@ -267,7 +267,7 @@ class _Counting:
             self._blocks.begin()
             self._open = True
         self._blocks.add(summary, hour)
-        self._seasons.add(summary, hour)
+        self._hours.add(summary, hour)
         if self._blocks.rows[-1] >= self._block_rows:
             self._open = False
             if len(self._blocks.rows) >= MAX_BLOCKS:
@@ -279,7 +279,9 @@ class _Counting:
         total = Counts(self._total.copy(), sum(self._blocks.rows), numeric)
         # The last block may be short; it would count as if it were whole.
         whole = len(self._blocks.rows) - self._open
-        season = self._seasons.season() if ordered else None
+        final = project(total, frozenset(self.grid.cuts))
+        rescoring = Rescoring.between(self._projection, final, total.cells)
+        season = self._hours.season(rescoring) if ordered else None
         enough = ordered and whole >= MIN_BLOCKS
         return Profile(
             self._schema,
@@ -287,7 +289,7 @@ class _Counting:
             self.categories + (CATEGORY,) * (self.joint is not None),
             total,
             self.quantiles,
-            self._dispersion(total, whole, season)
+            self._dispersion(total, whole, season, final, rescoring)
             if enough
             else Dispersion.independent(self._features),
             whole,
@@ -295,77 +297,45 @@ class _Counting:
             ordered,
             season,
             provenance or Provenance(),
-            weekdays=self._seasons.weekdays(),
+            weekdays=self._hours.weekdays(),
             joint=self.joint,
             no_joint=self.no_joint,
         )
 
     def _dispersion(
-        self, total: Counts, whole: int, season: Season | None
+        self,
+        total: Counts,
+        whole: int,
+        season: Season | None,
+        final: Projection,
+        rescoring: Rescoring,
     ) -> Dispersion:
         found = []
         for part in feature_slices(self._features):
             own = season and Season(season.location[:, part], season.scale[:, part])
-            cells, projection = total.cells[part], self._projection.part(part)
-            location = moments(projection.location, cells)
-            scale = moments(projection.scale, cells)
+            new, rescored = final.part(part), rescoring.part(part)
+            # Bins are the profile's, of all rows; those of the blocks are of the sample.
+            projection = replace(
+                self._projection.part(part), location=new.location, scale=new.scale
+            )
             blocks = [
-                standardised(self._residual(index, part, own), location, scale)
+                self._residual(rescored.of(self._blocks.of(index, part)), index, own)
                 for index in range(whole)
             ]
-            found.append(measured(blocks, projection, cells))
+            found.append(measured(blocks, projection, total.cells[part]))
         spread = Dispersion.joined(found)
-        # Bins are the profile's, of all rows; those of the blocks are of the sample.
-        final = project(total, frozenset(self.grid.cuts)).bins
-        same = (final == self._projection.bins).all(axis=1)
+        same = (final.bins == self._projection.bins).all(axis=1)
         return replace(
             spread, shown=np.where(same[:, None, None], spread.shown, np.nan)
         )
 
-    def _residual(self, index: int, part: slice, season: Season | None) -> Summary:
-        plain = self._blocks.of(index, part)
-        if season is None or plain.rows == 0:
-            return plain
+    def _residual(self, block: Summary, index: int, season: Season | None) -> Summary:
+        if season is None or block.rows == 0:
+            return block
         hours = {
             h: rows for h, rows in self._blocks.hours[index].items() if h is not None
         }
-        return season.removed_from(plain, hours)
-
-
-class _Seasons:
-    """Sums of scores by hour of the week."""
-
-    def __init__(self, features: int) -> None:
-        self._finite = np.zeros((HOURS, features))
-        self._location = np.zeros((HOURS, features))
-        self._scale = np.zeros((HOURS, features))
-        self._visits = np.zeros(HOURS, np.int64)
-        self._last: int | None = None
-
-    def add(self, summary: Summary, hour: int | None) -> None:
-        if hour is None:
-            return
-        self._visits[hour] += hour != self._last
-        self._last = hour
-        self._finite[hour] += summary.finite
-        self._location[hour] += summary.location
-        self._scale[hour] += summary.scale
-
-    def weekdays(self) -> tuple[int, ...] | None:
-        """The days with rows, 0 for Monday; None without times."""
-        seen = np.flatnonzero(self._visits)
-        return tuple(np.unique(seen // 24).tolist()) if seen.size else None
-
-    def season(self) -> Season | None:
-        seen = self._visits > 0
-        if not seen.any() or int(self._visits[seen].min()) < MIN_WEEKS:
-            return None
-        return Season(self._means(self._location), self._means(self._scale))
-
-    def _means(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        overall = sums.sum(axis=0) / np.maximum(self._finite.sum(axis=0), 1.0)
-        means = sums / np.maximum(self._finite, 1.0)
-        return np.where(self._finite > 0, means - overall, 0.0)
+        return season.removed_from(block, hours)
 
 
 def _is_wide(schema: Schema) -> bool:

@@ -73,8 +73,8 @@ class Projection:
             self.between[features],
         )
 
-    def coarse(self, cells: Counted) -> Floats:
-        """Counts in the coarse bins, (features, BINS), of counts in the fine cells."""
+    def coarse(self, cells: Counted | Floats) -> Floats:
+        """Sums over the coarse bins, (features, BINS), of counts in the fine cells."""
         binned = np.empty((cells.shape[0], BINS))
         for part in feature_slices(cells.shape[0]):
             binned[part] = _binned(self.bins[part], cells[part])
@@ -93,7 +93,7 @@ class Projection:
         )
 
 
-def _binned(bins: NDArray[np.int8], cells: Counted) -> Floats:
+def _binned(bins: NDArray[np.int8], cells: Counted | Floats) -> Floats:
     features = bins.shape[0]
     place = bins + np.arange(features)[:, None] * (BINS + 1)
     weights = cells.reshape(-1).astype(np.float64)

@@ -46,7 +46,6 @@ FIRST_VERSION: Final = 1
 """Format without either; programs of 0.1.0 read it."""
 KIND: Final = "profile"
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-MIN_WEEKS: Final = 4
 NO_JOINT: Final = (
     "correlations between columns: the reference was made before they were compared; make "
     "it again"
@@ -73,7 +72,7 @@ class Profile:
     `quantiles` (numeric features, len(LEVELS)) are the sample's, in the features'
     own units. `dispersion` rests on `blocks` of `block_rows`; `ordered` is
     true if the rows were in time order. `season` is None with less than
-    `MIN_WEEKS` of timestamps.
+    four weeks of timestamps.
     """
 
     schema: Schema

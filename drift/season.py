@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 HOURS: Final = 168
+MIN_WEEKS: Final = 4
+"""Times that each hour of the week has to be in a reference that has seasons."""
 DAYS: Final = (
     "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"
 )  # fmt: skip

@@ -1,0 +1,83 @@
+"""The season of a reference is that of its own scores, whatever its first rows were."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drift.alarms.monitor import AlarmSettings, Monitor
+from drift.features import Schema, Tensor
+from drift.fitting import ProfileBuilder
+
+WEEK = 24 * 7
+HOURLY = 300
+NAMES = ("shift", "scale", "amount", "stepped")
+SCHEMA = Schema.from_tensors([Tensor(name) for name in NAMES])
+
+
+def rows(rng, hour, number):
+    """Data with the season of a day: of the mean, the spread, a skewed mean, a count."""
+    wave = np.sin(2 * np.pi * (hour % 24) / 24)
+    normal = rng.normal(size=(3, number))
+    found = {
+        "shift": normal[0] + wave,
+        "scale": normal[1] * np.exp(0.5 * wave),
+        "amount": np.exp(normal[2] + 0.8 * wave),
+        "stepped": rng.poisson(5.0 + 3.0 * wave, number),
+    }
+    return {name: column.astype(np.float32) for name, column in found.items()}
+
+
+def fitted(schema, sample_rows):
+    rng = np.random.default_rng(1)
+    builder = ProfileBuilder(schema, sample_rows=sample_rows)
+    for hour in range(5 * WEEK):
+        data = rows(rng, hour, HOURLY)
+        builder.add({t.name: data[t.name] for t in schema.tensors}, hour=hour % WEEK)
+    return builder.build()
+
+
+@pytest.fixture(scope="module", params=[1_000_000, 4096, 500])
+def sample_rows(request):
+    """All rows, those of fourteen hours, or of two."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def profile(sample_rows):
+    return fitted(SCHEMA, sample_rows)
+
+
+def residual(profile, hours, number=40_000):
+    """The mean scores of fresh rows without their season, (features, 2)."""
+    rng = np.random.default_rng(2)
+    window = profile.accumulator()
+    for hour in hours:
+        window.update(rows(rng, hour, number))
+    counts = window.take()
+    summary = profile.season.removed_from(
+        profile.projection.summarise(counts), dict.fromkeys(hours, number)
+    )
+    own = len(NAMES)
+    scores = np.stack((summary.location, summary.scale), axis=1)[:own]
+    return scores / summary.finite[:own, None]
+
+
+@pytest.mark.parametrize("hour", [3, 6, 12, 18])
+def test_nothing_of_the_season_is_left_in_any_hour(profile, hour):
+    # Four standard errors of the mean of five weeks in an hour are 0.1.
+    assert np.abs(residual(profile, [hour])).max() < 0.15
+
+
+def test_unchanged_data_with_a_season_raise_no_more_alarms_than_allowed(sample_rows):
+    schema = Schema.from_tensors([Tensor("shift")])
+    profile = fitted(schema, sample_rows)
+    month = 30 * 24
+    monitor = Monitor(profile, AlarmSettings(windows_per_false_alarm=month))
+    window = profile.accumulator()
+    rng = np.random.default_rng(3)
+    raised = 0
+    for hour in range(month):
+        window.update({"shift": rows(rng, hour, HOURLY)["shift"]})
+        raised += monitor.update(window.take(), hour=hour % WEEK).raised
+    assert raised <= 1
