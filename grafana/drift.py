@@ -264,12 +264,18 @@ def _watches() -> list[Any]:
         series(
             "Age of the saved state",
             "Seconds since the state of a model was last saved; a restart loses the "
-            "data since then. Absent without a state file.",
+            "data since then. Overdue: seconds since it should have been saved. Absent "
+            "without a state file.",
             "s",
             Query(
                 "time() - max by (model, side, instance)"
                 " (tritonwatch_drift_state_saved_timestamp_seconds<m>)",
                 "{{instance}} {{model}} {{side}}",
+            ),
+            Query(
+                "clamp_min(time() - max by (model, side, instance)"
+                " (tritonwatch_drift_state_due_timestamp_seconds<m>), 0)",
+                "{{instance}} {{model}} {{side}} overdue",
             ),
             span=24,
             alerts=["TritonDriftStateNotSaved"],

@@ -183,3 +183,9 @@ DRIFT_SAVED: Final = MetricSpec(
     "Time at which the state was last written to disk; absent without a state file.",
     _SIDE,
 )
+DRIFT_SAVE_BY: Final = MetricSpec(
+    "tritonwatch_drift_state_due_timestamp_seconds",
+    "Time by which the state should be written again, state_seconds after the last write."
+    " If it is long past, the state cannot be written. Absent without a state file.",
+    _SIDE,
+)

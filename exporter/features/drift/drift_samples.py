@@ -57,6 +57,8 @@ def _of_side(subject: Subject) -> Iterator[Sample]:
         return
     if subject.saved_at is not None:
         yield Sample(catalogue.DRIFT_SAVED, subject.saved_at, key)
+    if subject.save_by is not None:
+        yield Sample(catalogue.DRIFT_SAVE_BY, subject.save_by, key)
     features = len(watch.profile.names)
     exposed = min(features, subject.settings.max_features)
     yield Sample(catalogue.DRIFT_FEATURES, exposed, (*key, "true"))

@@ -64,6 +64,8 @@ class Subject:
         self.learner: Learner | None = None
         self.outlooks = Outlooks(settings.forecast, clock)
         self.saved_at: float | None = None
+        self.save_by: float | None = None
+        """Wall time by which the state should be written again; None if it is not kept."""
         self._clock = clock
         self._wall_clock = wall_clock
         self._store = Store(settings.state, model, settings.side)
@@ -249,6 +251,8 @@ class Subject:
             self._keep(profile)
             self._put_by()
         self.watch, self.learner = watch, None
+        if self._store.kept:
+            self.save_by = self._wall_clock() + self.settings.state_seconds
         self.state = "watching"
         self._alarm = watch.statistics.alarm_since is not None
         self._log(
@@ -379,10 +383,12 @@ class Subject:
         if self.watch is None or not self._store.kept:
             return
         began = self._clock()
-        if self._store.write(_STATE, *self.watch.state()):
-            self.saved_at = self._wall_clock()
+        is_saved = self._store.write(_STATE, *self.watch.state())
         if self.settings.forecast is not None:
             self._store.write(_OUTLOOK, self.outlooks.state())
         now = self._clock()
         pause = max(self.settings.state_seconds, (now - began) / _SAVING_SHARE)
         self._save_due = now + pause
+        if is_saved:
+            self.saved_at = self._wall_clock()
+            self.save_by = self.saved_at + pause

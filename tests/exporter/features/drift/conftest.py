@@ -44,6 +44,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.epoch = EPOCH
         self.now = 0.0
         self.hub = MirrorHub()
         self.board = InventoryBoard()

@@ -93,20 +93,26 @@ def test_an_alarm_is_back_before_the_next_window(bench, stateful):
     assert bench.document()["changes"] == changes
 
 
+DUE = "tritonwatch_drift_state_due_timestamp_seconds"
+
+
 def test_without_a_folder_nothing_is_written(bench, entry):
     bench.watch(entry)
     bench.window(bench.rows(200))
     bench.collector.close()
     assert sorted(path.name for path in bench.folder.iterdir()) == ["profile.json"]
     assert bench.all("tritonwatch_drift_state_saved_timestamp_seconds") == []
+    assert bench.all(DUE) == []
 
 
 def test_the_state_is_saved_at_its_interval(bench, stateful, file):
     bench.watch({**stateful, "state_seconds": 30})
     bench.window(bench.rows(200), seconds=29)
     assert not file.exists()
+    assert bench.value(DUE, "m", "inputs") == bench.epoch + 30
     bench.collect(after=2)
     assert file.exists()
+    assert bench.value(DUE, "m", "inputs") == bench.epoch + 31 + 30
     saved = bench.value(
         "tritonwatch_drift_state_saved_timestamp_seconds", "m", "inputs"
     )
@@ -250,6 +256,7 @@ def test_a_folder_that_cannot_be_one_costs_only_the_saving(bench, stateful):
     assert bench.value(ALARM, "m") == 0
     assert [e["event"] for e in logs].count("drift_state_not_saved") == 1
     assert bench.all("tritonwatch_drift_state_saved_timestamp_seconds") == []
+    assert bench.value(DUE, "m", "inputs") == bench.epoch + 1
 
 
 @contextlib.contextmanager
