@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -16,7 +16,7 @@ from loadtests.announce import announced, post_json
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.guarded_runs import Bench
-from loadtests.capacity.search_report import compiled
+from loadtests.capacity.search_report import compiled, exit_of
 from loadtests.errors import PlanError, validation_problems
 from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from loadtests.capacity.search_report import CapacityReport
     from loadtests.scenario import Scenario
 
-EXIT_OK: Final = 0
-EXIT_FINDING: Final = 1
-EXIT_INVALID: Final = 3
-
 
 def run(options: argparse.Namespace) -> int:
     """Search, print the result, and return the exit status."""
@@ -46,16 +42,6 @@ def run(options: argparse.Namespace) -> int:
         if options.sidecar is not None:
             _report_to(options.sidecar, report, run)
     return exit_of(report)
-
-
-def exit_of(report: CapacityReport) -> int:
-    """Return the exit status of a report."""
-    if report.ending in {"no_rate_holds", "every_rate_holds"}:
-        return EXIT_FINDING
-    if not report.valid or report.capacity is None:
-        return EXIT_INVALID
-    ends = report.capacity.requests_per_second
-    return EXIT_OK if ends.low is not None and ends.high is not None else EXIT_INVALID
 
 
 def _measured(

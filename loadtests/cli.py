@@ -37,15 +37,15 @@ rate offered does; 2 wrong usage; 3 INVALID, with the reason."""
 _CURVE: Final = """\
 Measure the server's highest throughput, then its power at 100, 90 ... 10 % of it and
 idle. Report joules per inference and inferences per second per watt at each level, and
-the SPECpower score over all of them. Exit status: 0 ok; 2 wrong usage; 3 INVALID, with
-the reason."""
+the SPECpower score over all of them. Exit status: 0 ok; 1 the server cannot be tested;
+2 wrong usage, or no power source; 3 INVALID, with the reason."""
 _PAIR: Final = """\
 Measure two models, like fp32 and int8, in alternating blocks: speed-up, energy ratio and,
 with labelled data, loss of accuracy, each with its 95 % interval. The first --model is
 the reference. Exit status as for efficiency."""
 _REPORT: Final = """\
 Make a report from the result of `load run --json` or `load capacity --json`, or compare
-two results. Exit status of a comparison: 0 the second is not worse; 1 it is worse;
+two results. Exit status: of one result that of the command which wrote it; of a comparison 0 the second is not worse; 1 it is worse;
 3 undecided. If both are equal, the probability that any figure is called worse is 5 %."""
 
 

@@ -11,7 +11,12 @@ from loadtests.capacity.search_report import CapacityReport
 from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
 from loadtests.errors import PlanError
 from loadtests.json_file import publish
-from loadtests.report import capacity_document, comparison_report, run_document
+from loadtests.report import (
+    capacity_document,
+    comparison_report,
+    objective_report,
+    run_document,
+)
 from loadtests.report.comparison_report import Comparison
 from loadtests.report.run_report import RunReport, report_of
 
@@ -80,14 +85,13 @@ def read(path: Path) -> RunResult | CapacityReport:
 
 
 def _report(options: argparse.Namespace, found: RunResult | CapacityReport) -> int:
-    report: RunReport | CapacityReport
     if isinstance(found, CapacityReport):
-        report, told = found, capacity_document.document(found)
-    else:
-        report = run_report = report_of(found)
-        told = run_document.document(run_report)
-    publish(options, told, report.model_dump_json(indent=2))
-    return EXIT_OK if report.valid else EXIT_UNKNOWN
+        told = capacity_document.document(found)
+        publish(options, told, found.model_dump_json(indent=2))
+        return search_report.exit_of(found)
+    report = report_of(found)
+    publish(options, run_document.document(report), report.model_dump_json(indent=2))
+    return objective_report.exit_of(found)
 
 
 def _compare(

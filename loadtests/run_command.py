@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, get_args
 
 from loadtests import result_file, sidecar_view
 from loadtests.announce import announced
@@ -14,7 +14,7 @@ from loadtests.execute import execute, prepared
 from loadtests.interrupt import interruptible
 from loadtests.machine_guard import Guard, GuardLimits, guarded
 from loadtests.profiles import AnyProfile
-from loadtests.report.objective_report import judged
+from loadtests.report.objective_report import exit_of
 from loadtests.run_text import Line, text
 from loadtests.scenario_options import require_folders, scenario_of
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
     from loadtests.sidecar_view import Page
-
-EXIT_OK: Final = 0
-EXIT_FINDING: Final = 1
-EXIT_INVALID: Final = 3
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         result_file.write(result, options.json)
     sys.stdout.write(text(scenario, result))
-    return exit_of(scenario, result)
+    return exit_of(result)
 
 
 def _page(url: str | None) -> Page | None:
@@ -61,21 +57,6 @@ def _measured(scenario: Scenario, line: Line | None) -> RunResult:
     if line is not None:
         line.end()
     return result
-
-
-def exit_of(scenario: Scenario, result: RunResult) -> int:
-    """Return the exit status of a run."""
-    if not result.verdict.valid:
-        return EXIT_INVALID
-    objective = scenario.objective()
-    if objective is None:
-        return EXIT_FINDING if result.miss_ratio else EXIT_OK
-    terms = [judged(term, result.requests) for term in objective.terms]
-    if any(term.passed is False for term in terms):
-        return EXIT_FINDING
-    if any(term.passed is None or term.unproven for term in terms):
-        return EXIT_INVALID
-    return EXIT_OK
 
 
 def list_profiles(options: argparse.Namespace) -> int:

@@ -57,6 +57,20 @@ def with_read_times(
     yield from ((before, last) for before in pending)
 
 
+class ReadAgain:
+    """Tells series whose source was read since the last observation."""
+
+    def __init__(self) -> None:
+        self._read_at: dict[Series, float | None] = {}
+
+    def add(self, read_at: Mapping[Series, float | None]) -> set[Series]:
+        """Return the series that were read again, from the times of their reads."""
+        before, self._read_at = self._read_at, dict(read_at)
+        return {
+            s for s, at in read_at.items() if at is not None and at != before.get(s)
+        }
+
+
 class CounterRates:
     """Rates per second of counters between two reads of their sources."""
 

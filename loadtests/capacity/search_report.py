@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from loadtests.capacity.guarded_runs import Bench, Record
     from loadtests.load_objective import Slo
 
+EXIT_OK: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_INVALID: Final = 3
 FORMAT: Final = "tritonwatch-load-capacity"
 _GONE: Final = {
     *("closed_loop", "instances", "knee", "mlperf", "usl"),
@@ -348,3 +351,13 @@ def _deviation(values: Sequence[float]) -> float | None:
 def _mean(values: Iterable[float]) -> float | None:
     known = list(values)
     return float(np.mean(known)) if known else None
+
+
+def exit_of(report: CapacityReport) -> int:
+    """Return the exit status of a report."""
+    if report.ending in {"no_rate_holds", "every_rate_holds"}:
+        return EXIT_FINDING
+    if not report.valid or report.capacity is None:
+        return EXIT_INVALID
+    ends = report.capacity.requests_per_second
+    return EXIT_OK if ends.low is not None and ends.high is not None else EXIT_INVALID

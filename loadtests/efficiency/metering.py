@@ -15,7 +15,7 @@ from exporter.errors import TritonError
 from exporter.features.energy.energy_meter import MICRO, Meter
 from exporter.features.energy.sources.power_source import Surroundings
 from exporter.system.background import Background
-from loadtests.errors import LoadError
+from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -133,7 +133,7 @@ def metered(sources: Sequence[AnySource]) -> Generator[PowerMeter]:
     """The first source of each boundary that this machine has, read for the block.
 
     Raises:
-        LoadError: it has none of them.
+        PlanError: it has none of them.
     """
     surroundings = Surroundings(time.monotonic, time.time, None, WorkBoard())
     found: dict[Boundary, PowerSource] = {}
@@ -143,7 +143,7 @@ def metered(sources: Sequence[AnySource]) -> Generator[PowerMeter]:
             if source is not None:
                 found[settings.boundary] = source
     if not found:
-        raise LoadError(
+        raise PlanError(
             "found no power source: no NVML, no readable RAPL; set the machine's "
             "power with --idle-watts and --full-watts, or sources with --config"
         )

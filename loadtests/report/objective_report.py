@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from loadtests.result import Floats, Requests, RunResult
     from pages.blocks import Tone
 
+EXIT_OK: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_INVALID: Final = 3
 _CONFIDENCE: Final = 0.95
 
 
@@ -71,6 +74,19 @@ class Objective(Settings):
     def unproven(self) -> str:
         """The reason why the requests met it without proving it; empty if they did not."""
         return self.interval_unknown if self.passed and self.certain is None else ""
+
+
+def exit_of(result: RunResult) -> int:
+    """Return the exit status of a run, and of a report of it."""
+    if not result.verdict.valid:
+        return EXIT_INVALID
+    terms = objectives_of(result)
+    if not terms:
+        return EXIT_FINDING if result.miss_ratio else EXIT_OK
+    if any(term.passed is False for term in terms):
+        return EXIT_FINDING
+    unknown = any(term.passed is None or term.unproven for term in terms)
+    return EXIT_INVALID if unknown else EXIT_OK
 
 
 def objectives_of(result: RunResult) -> tuple[Objective, ...]:

@@ -7,8 +7,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from loadtests.capacity.search_report import CapacityReport
-from loadtests.capacity_command import exit_of
+from exporter.cli import main
+from loadtests.capacity.search_report import CapacityReport, exit_of
 from loadtests.load_report_command import read
 from loadtests.report.capacity_document import document
 from loadtests.report.comparison_report import capacities_compared, sentence
@@ -56,10 +56,12 @@ def report(low=90.0, high=110.0, estimate=100.0, **changes) -> CapacityReport:
     ],
 )
 def test_every_ending_has_its_status_its_tone_and_its_sentence(
-    changes, status, tone
+    tmp_path, changes, status, tone
 ) -> None:
     found = report(**changes)
     assert exit_of(found) == status
+    (tmp_path / "c.json").write_text(found.model_dump_json())
+    assert main(["load", "report", str(tmp_path / "c.json")]) == status
     html = page_html.render(document(found))
     assert f'class="verdict {tone}"' in html
     assert "m &lt;1&gt;" in html

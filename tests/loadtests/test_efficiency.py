@@ -21,7 +21,7 @@ from loadtests.efficiency.efficiency_report import (
     LevelPower,
     PairReport,
 )
-from loadtests.errors import LoadError
+from loadtests.errors import PlanError
 from loadtests.machine_guard import GuardLimits, Watch, Window
 from loadtests.profiles.rate_profiles import SpecPower
 from loadtests.report.efficiency_document import curve_document, pair_document
@@ -91,7 +91,7 @@ def test_without_any_source_it_says_how_to_give_one(tmp_path, monkeypatch):
     )
     settings = ModelSettings(idle_watts=1, full_watts=2)
     with (
-        pytest.raises(LoadError, match=r"--idle-watts and --full-watts"),
+        pytest.raises(PlanError, match=r"--idle-watts and --full-watts"),
         metering.metered((settings,)),
     ):
         pass

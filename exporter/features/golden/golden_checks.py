@@ -76,13 +76,20 @@ def _compiled(pattern: str) -> Any:
 
 
 _MOST: Final = 120
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _STRICT: Final = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$schema": _DRAFT,
     "$id": "urn:tritonwatch:strict",
     "$dynamicAnchor": "meta",
-    "$ref": "https://json-schema.org/draft/2020-12/schema",
-    # References could be fetched, or lead nowhere.
-    "properties": {"$ref": False, "$dynamicRef": False, "$recursiveRef": False},
+    "$ref": _DRAFT,
+    "properties": {
+        # Other drafts have other keywords, or the same with another meaning.
+        "$schema": {"enum": [_DRAFT, f"{_DRAFT}#"]},
+        # References could be fetched, or lead nowhere.
+        "$ref": False,
+        "$dynamicRef": False,
+        "$recursiveRef": False,
+    },
     "unevaluatedProperties": False,
 }
 """The schema of schemas without keywords that do not exist."""

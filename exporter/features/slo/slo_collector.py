@@ -9,7 +9,12 @@ from pydantic import Field
 
 from exporter import catalogue
 from exporter.access.collector_base import Access, CollectorSettings
-from exporter.access.source_reads import CounterRates, Series, with_read_times
+from exporter.access.source_reads import (
+    CounterRates,
+    ReadAgain,
+    Series,
+    with_read_times,
+)
 from exporter.catalogue import probe_outcomes
 from exporter.features.slo.objectives import (
     AvailabilityObjective,
@@ -53,6 +58,7 @@ class EventCounter:
         self.good = 0.0
         self.bad = 0.0
         self._rates = CounterRates()
+        self._gauges = ReadAgain()
         self._before: dict[Series, tuple[float, float]] = {}
         # True if the previous observation was complete, so that its series are known.
         self._source_read = False
@@ -60,7 +66,8 @@ class EventCounter:
     def add(self, samples: Iterable[AnySample], now: float) -> None:
         """Count the events of the samples exposed now; `now` is monotonic seconds.
 
-        The rate of a counter is one event each time that its source was read.
+        A gauge, and the rate of a counter, are one event each time that their source was
+        read.
         """
         samples = list(samples)
         if isinstance(self.objective, SignalObjective):
@@ -95,13 +102,14 @@ class EventCounter:
         self, objective: SignalObjective, samples: Iterable[AnySample], now: float
     ) -> None:
         counters: dict[Series, tuple[float, float | None]] = {}
+        gauges: dict[Series, tuple[float, float | None]] = {}
         for sample, read_at in with_read_times(samples, now):
             if not isinstance(sample, Sample) or not _is_judged(objective, sample):
                 continue
-            if sample.spec.kind == "counter":
-                counters[sample.labels] = sample.value, read_at
-            else:
-                self._judge(objective, sample.value)
+            found = counters if sample.spec.kind == "counter" else gauges
+            found[sample.labels] = sample.value, read_at
+        for series in self._gauges.add({s: at for s, (_, at) in gauges.items()}):
+            self._judge(objective, gauges[series][0])
         for rate in self._rates.add(counters).values():
             self._judge(objective, rate)
 

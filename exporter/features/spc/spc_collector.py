@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 import threading
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from exporter import catalogue
-from exporter.access.source_reads import with_read_times
 from exporter.features.spc.control_charts import Cusum, Ewma, PageHinkley, Shewhart
 from exporter.features.spc.signal_baseline import Baseline
 from exporter.features.spc.signal_monitor import Plan, Signal
-from exporter.samples import HistogramSample, Sample
+from exporter.features.spc.signal_reader import Reader
+from exporter.samples import Sample
 from exporter.system import state_file
 from exporter.taps import foreign_json
 from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from exporter.access.collector_base import Access
@@ -28,94 +28,6 @@ if TYPE_CHECKING:
     from exporter.features.spc.spc_settings import AnyChart, SignalSettings, SpcSettings
     from exporter.samples import AnySample
     from exporter.taps.tap_route import TapRequest
-
-
-class _Total(NamedTuple):
-    """One series of a signal; of a histogram, its count and sum."""
-
-    whole: float
-    part: float
-    read_at: float
-
-
-class Reader:
-    """Reads one signal; keeps the previous values of rates."""
-
-    def __init__(self, settings: SignalSettings) -> None:
-        self._settings = settings
-        self._before: dict[tuple[str, ...], _Total] = {}
-        self.ambiguous = 0
-        """Number of series that matched a gauge in the latest reading, if too many; else 0."""
-
-    def read(self, exposed: Iterable[AnySample], now: float) -> float | None:
-        """Return the current sample, or None."""
-        fitting = [
-            (sample, read_at)
-            for sample, read_at in with_read_times(exposed, now)
-            if self._fits(sample)
-        ]
-        self.ambiguous = 0
-        if not fitting:
-            self._before = {}
-            return None
-        first, _ = fitting[0]
-        if isinstance(first, Sample) and first.spec.kind != "counter":
-            if len(fitting) > 1:
-                self.ambiguous = len(fitting)
-                return None
-            return float(first.value)
-        return self._risen(
-            {
-                sample.labels: self._total(sample, read_at)
-                for sample, read_at in fitting
-                if read_at is not None
-            }
-        )
-
-    def _fits(self, sample: AnySample) -> bool:
-        settings = self._settings
-        return sample.spec.name == settings.metric and _has(sample, settings.labels)
-
-    def _total(self, sample: AnySample, read_at: float) -> _Total:
-        if isinstance(sample, HistogramSample):
-            return _Total(sample.histogram.count, sample.histogram.sum, read_at)
-        if isinstance(sample, Sample):
-            part = sample.value if _has(sample, self._settings.part) else 0.0
-            return _Total(sample.value, part, read_at)
-        return _Total(sample.count, sample.sum, read_at)
-
-    def _risen(self, totals: dict[tuple[str, ...], _Total]) -> float | None:
-        """Return the reading over the series that were there at the reading before."""
-        pairs = [
-            (self._before[series], now)
-            for series, now in totals.items()
-            if series in self._before
-        ]
-        if any(now.read_at == before.read_at for before, now in pairs):
-            # A source was not read again: the next reading covers this time too.
-            return None
-        self._before = totals
-        if not pairs or any(
-            now.read_at < before.read_at or now.whole < before.whole
-            for before, now in pairs
-        ):
-            return None
-        if self._settings.metric.endswith("_total") and not self._settings.part:
-            return sum(
-                (now.whole - before.whole) / (now.read_at - before.read_at)
-                for before, now in pairs
-            )
-        # The share or the mean of the increase; unknown without one.
-        rise = sum(now.whole - before.whole for before, now in pairs)
-        part = sum(now.part - before.part for before, now in pairs)
-        return part / rise if rise else None
-
-
-def _has(sample: AnySample, labels: Mapping[str, str]) -> bool:
-    return all(
-        sample.labels[sample.spec.labels.index(name)] == value
-        for name, value in labels.items()
-    )
 
 
 log = structlog.get_logger()

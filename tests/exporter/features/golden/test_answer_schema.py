@@ -29,6 +29,8 @@ def fault(definition, text: str) -> str:
         ({"pattern": "("}, '/pattern: "[(]"'),
         ({"pattern": "(?=a)"}, "/pattern: "),
         ({"format": "mail"}, "/format: .*'mail'"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#"}, r"/\$schema: .*2020"),
+        ({"not": {"$schema": "https://example.com/own"}}, r"/not/\$schema: "),
         ({"$ref": "http://localhost/a"}, r"/\$ref: "),
     ],
 )

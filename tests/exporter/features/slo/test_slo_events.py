@@ -296,6 +296,17 @@ def test_a_steady_rate_is_good_however_often_its_source_is_read(interval, failed
     assert 60 <= counter.good <= 99 - len(failed)
 
 
+def test_a_gauge_is_judged_each_time_its_source_is_read() -> None:
+    counter = EventCounter(on_signal("triton_golden_score_ratio", at_least=0.9))
+    for now, (read_at, value) in enumerate([(7, 1), (7, 1), (7, 1), (9, 0), (9, 0)]):
+        labels = ("m", "1", "set", "accuracy")
+        when = Sample(catalogue.COLLECTOR_TIMESTAMP, read_at, ("golden",))
+        other = Sample(catalogue.GOLDEN_SCORE, now % 2, ("n", *labels[1:]))
+        counter.add([Sample(catalogue.GOLDEN_SCORE, value, labels), when, other], now)
+    # What no collector reads is current at each observation.
+    assert (counter.good, counter.bad) == (1 + 2, 1 + 3)
+
+
 def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
     counter = EventCounter(on_signal("triton_inferences_total", at_least=1))
     for now in range(4):

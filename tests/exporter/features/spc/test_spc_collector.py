@@ -107,6 +107,17 @@ class TestReading:
         assert scene.value("triton_spc_samples_total") == 4
         assert scene.value("triton_spc_statistic") == pytest.approx(0)
 
+    @pytest.mark.parametrize("read_at", [[7], [7, 7, 7, 9], [7, 9, 9, 11, 11]])
+    def test_a_gauge_is_a_sample_each_time_its_source_is_read(self, read_at) -> None:
+        scene = Scene(signal())
+        for at in read_at:
+            when = Sample(catalogue.COLLECTOR_TIMESTAMP, at, ("golden",))
+            scene.look(score(0.97), when)
+        assert scene.value("triton_spc_samples_total") == len(set(read_at))
+        # A collector that has never succeeded has read nothing.
+        scene.look(score(0.97), Sample(catalogue.COLLECTOR_SUCCESS, 0, ("golden",)))
+        assert scene.value("triton_spc_samples_total") == len(set(read_at))
+
     def test_a_part_is_the_share_of_what_came_since(self) -> None:
         part = {"outcome": "failure"}
         scene = shewhart("triton_requests_total", 0.1, 0.05, part=part)
