@@ -226,8 +226,8 @@ def _judged(options: argparse.Namespace) -> tuple[Judgement, Document]:
     from drift.report.drift_document import Origin, document  # noqa: PLC0415
     from drift.tables.reading import digest  # noqa: PLC0415
 
-    profile, counts, hours = _sides(options)
-    found = judge(profile, counts, false_alarms=options.false_alarms, hours=hours)
+    profile, counts = _sides(options)
+    found = judge(profile, counts, false_alarms=options.false_alarms)
     origin = Origin(
         options.reference.name,
         options.data.name,
@@ -238,7 +238,7 @@ def _judged(options: argparse.Namespace) -> tuple[Judgement, Document]:
     return found, document(found, profile, counts, origin)
 
 
-def _sides(options: argparse.Namespace) -> tuple[Profile, Counts, dict[int, int]]:
+def _sides(options: argparse.Namespace) -> tuple[Profile, Counts]:
     from drift.reference import Profile  # noqa: PLC0415 - heavy, only here
     from drift.tables.reading import Table  # noqa: PLC0415
 
@@ -256,12 +256,9 @@ def _sides(options: argparse.Namespace) -> tuple[Profile, Counts, dict[int, int]
     table = Table(options.data, choices).arranged_as(profile.schema)
     window = profile.accumulator()
     report = _progress(options.data, table.rows)
-    hours: dict[int, int] = {}
     for tensors, hour in table.chunks(report):
-        rows = window.update(tensors)
-        if hour is not None:
-            hours[hour] = hours.get(hour, 0) + rows
-    return profile, window.take(), hours
+        window.update(tensors, hour=hour)
+    return profile, window.take()
 
 
 def _fitted(table: Table, options: argparse.Namespace) -> Profile:

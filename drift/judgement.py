@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from drift import limits
 from drift.alarms.monitor import WEIGHTS, AlarmSettings, Monitor
 from drift.comparison import Baseline
 from drift.grid import ABOVE
@@ -17,8 +18,6 @@ from drift.projection import EVENTS
 from drift.statistics import STATISTICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from drift.alarms.explanation import Culprit
@@ -130,21 +129,18 @@ def judge(
     counts: Counts,
     *,
     false_alarms: float = FALSE_ALARMS,
-    hours: Mapping[int, int] | None = None,
 ) -> Judgement:
-    """Compare `counts`, data counted over the profile's cells, with the profile once.
-
-    `hours` counts the rows by hour of the week, for a reference with seasons.
-    """
+    """Compare `counts`, data counted over the profile's cells, with the profile once."""
     settings = AlarmSettings(windows_per_false_alarm=1.0 / false_alarms)
     monitor = Monitor(profile, settings)
-    evaluation = monitor.evaluate(counts, hours)
+    evaluation = monitor.evaluate(counts)
     detectable = _detectable(profile, counts, monitor.log_threshold)
     comparison = Baseline(profile).compare(counts)
     distances = _distances(comparison)
     constant = profile.constant(counts)
     places = {name: index for index, name in enumerate(profile.names)}
     outcome = _outcome(profile, counts, detectable, alarm=evaluation.alarm)
+    caveats = (*profile.caveats, *limits.caveats_of_data(profile, counts))
     changed = evaluation.named if outcome == "drift" else frozenset()
     features = []
     for culprit in evaluation.features:
@@ -165,8 +161,8 @@ def judge(
         false_alarms=false_alarms,
         log_evidence=evaluation.log_evidence,
         log_threshold=monitor.log_threshold,
-        kept=not profile.caveats,
-        caveats=profile.caveats,
+        kept=not caveats,
+        caveats=caveats,
         blind_spots=profile.blind_spots,
         reference_rows=profile.rows,
         rows=counts.rows,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from drift.reference import Profile
+    from drift.window import Counts
 
 MIN_ROWS: Final = 500
 # Overdispersion that grows faster than this power of the rows is as long as the reference.
@@ -50,6 +51,15 @@ def caveats(profile: Profile) -> Iterator[str]:
         yield (
             f"the reference has no rows from {_listed(absent, len(DAYS))}; normal "
             "data of such a day may be reported as drift"
+        )
+
+
+def caveats_of_data(profile: Profile, counts: Counts) -> Iterator[str]:
+    """Yield reasons why the false-alarm rate may not hold for these data."""
+    if profile.season is not None and sum(counts.hours.values()) < counts.rows:
+        yield (
+            "the reference has seasons and the data have no times, so the season of their "
+            "hours may be reported as drift; name the column of times with --time"
         )
 
 

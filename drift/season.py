@@ -39,6 +39,11 @@ def hours_of_week(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray((whole + _FIRST) % HOURS)
 
 
+def hour_of_week(seconds: float) -> int:
+    """Hour of the week of one time, see `hours_of_week`."""
+    return int((seconds // _HOUR_SECONDS + _FIRST) % HOURS)
+
+
 @dataclass(frozen=True, slots=True)
 class Season:
     """Mean location and scale score by hour of the week, each (168, features)."""
@@ -47,10 +52,14 @@ class Season:
     scale: Floats
 
     def removed_from(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
-        """A summary without its season; `hours` counts the rows of each hour."""
+        """A summary without its season; `hours` counts the rows of each hour.
+
+        Rows of unknown hours count as spread like the others.
+        """
         shares = np.zeros(HOURS)
+        known = sum(hours.values())
         for hour, rows in hours.items():
-            shares[hour] = rows / max(summary.rows, 1)
+            shares[hour] = rows / max(known, 1)
         return Summary(
             summary.rows,
             summary.finite,

@@ -28,6 +28,7 @@ from drift.grid import (
     NumericGrid,
 )
 from drift.joint_counting import JointCounter
+from drift.season import HOURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,7 +54,8 @@ class Counts:
 
     Cells are of 32 bits where they fit, which halves their memory; sums are of 64.
     `numeric` features come first. `violations` counts requests by kind of schema
-    violation and tensor, see `drift.column_ring`. `joint` are sums over the batches of
+    violation and tensor, see `drift.column_ring`. `hours` counts rows by hour of the week,
+    where that is known, for references with seasons. `joint` are sums over the batches of
     the joint feature; they are not saved.
     """
 
@@ -61,6 +63,7 @@ class Counts:
     rows: int
     numeric: int
     violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    hours: Mapping[int, int] = field(default_factory=dict)
     joint: JointSums | None = field(default=None, compare=False)
 
     def __add__(self, other: Counts) -> Counts:
@@ -75,6 +78,7 @@ class Counts:
             self.rows + other.rows,
             self.numeric,
             dict(Counter(self.violations) + Counter(other.violations)),
+            dict(Counter(self.hours) + Counter(other.hours)),
         )
 
     @classmethod
@@ -94,6 +98,7 @@ class Counts:
                 "rows": self.rows,
                 "filled": np.stack((features, cells, self.cells[features, cells])),
                 "violations": [[*key, n] for key, n in sorted(self.violations.items())],
+                "hours": sorted(self.hours.items()),
             },
         )
 
@@ -104,6 +109,7 @@ class Counts:
             "rows": self.rows,
             "cells": self.cells,
             "violations": [[*key, n] for key, n in sorted(self.violations.items())],
+            "hours": sorted(self.hours.items()),
         }
 
     @classmethod
@@ -120,6 +126,7 @@ class Counts:
                 int(payload["rows"]),
                 int(payload["numeric"]),
                 _violations(payload),
+                _hours(payload),
             )
         except UNREADABLE as error:
             raise StateError(f"cannot read the counts: {error!r}") from error
@@ -142,6 +149,7 @@ class Counts:
                 rows,
                 counts.numeric,
                 _violations(payload),
+                _hours(payload),
             )
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise StateError(f"cannot read the counts: {error!r}") from error
@@ -179,6 +187,14 @@ class Counts:
         finite = self.finite
         inner = self.cells[:, : ABOVE + 1]
         return np.asarray((finite > 1) & (inner.max(axis=1) == finite))
+
+
+def _hours(payload: dict[str, Any]) -> dict[int, int]:
+    # Programs before this one did not count them.
+    found = {int(hour): int(rows) for hour, rows in payload.get("hours", ())}
+    if not all(0 <= hour < HOURS for hour in found):
+        raise ValueError(f"hours of the week {sorted(found)}")
+    return found
 
 
 def _violations(payload: dict[str, Any]) -> dict[tuple[str, str], int]:
@@ -231,13 +247,19 @@ class Accumulator:
         self._cells: Integers = np.zeros((features, CELLS), np.uint32)
         self._rows = 0
         self._violations: Counter[tuple[str, str]] = Counter()
+        self._hours: Counter[int] = Counter()
 
-    def update(self, request: Mapping[str, NDArray[np.generic]]) -> int:
-        """Count one request; returns its number of rows."""
+    def update(
+        self, request: Mapping[str, NDArray[np.generic]], *, hour: int | None = None
+    ) -> int:
+        """Count one request, of an hour of the week; returns its number of rows."""
+        rows = self._intake.copy_whole(request) or self._copy(request)
+        if hour is not None:
+            self._hours[hour] += rows
+        return rows
+
+    def _copy(self, request: Mapping[str, NDArray[np.generic]]) -> int:
         intake = self._intake
-        rows = intake.copy_whole(request)
-        if rows:
-            return rows
         rows = intake.rows_of(request)
         start = 0
         while start < rows:
@@ -309,6 +331,7 @@ class Accumulator:
             self._rows,
             self._grid.features,
             dict(self._violations),
+            dict(self._hours),
             None if self._joint is None else self._joint.sums(),
         )
 
@@ -318,6 +341,7 @@ class Accumulator:
         self._cells[:] = 0
         self._rows = 0
         self._violations.clear()
+        self._hours.clear()
         if self._joint is not None:
             self._joint.begin_window()
         return counts
@@ -345,6 +369,7 @@ class Accumulator:
         self._cells = _narrow(total.cells, total.rows)
         self._rows = total.rows
         self._violations = Counter(total.violations)
+        self._hours = Counter(total.hours)
 
 
 class SlidingWindow:

@@ -17,7 +17,7 @@ from drift.joint_counting import Pair
 from drift.projection import EVENTS, Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -135,15 +135,11 @@ class Monitor:
         """Log of the evidence at which an alarm is raised."""
         return float(np.log(self._settings.windows_per_false_alarm))
 
-    def update(self, counts: Counts, *, hour: int | None = None) -> Verdict:
-        """Add a closed window; `hour` of the week is for references with seasons.
-
-        A window without rows changes nothing.
-        """
+    def update(self, counts: Counts) -> Verdict:
+        """Add a closed window; one without rows changes nothing."""
         if counts.rows == 0:
             return self._verdict(-np.inf, self._nothing(), raised=False)
-        hours = None if hour is None else {hour: counts.rows}
-        self._ledger.push(pack(self._deseasoned(counts, hours)))
+        self._ledger.push(pack(self._deseasoned(counts)))
         if counts.joint is not None:
             self._joint.append(counts.joint)
         if self._ledger.frozen:
@@ -155,17 +151,14 @@ class Monitor:
             return self._verdict(total, features, raised=False)
         return self._raise(features, total)
 
-    def evaluate(
-        self, counts: Counts, hours: Mapping[int, int] | None = None
-    ) -> Evaluation:
+    def evaluate(self, counts: Counts) -> Evaluation:
         """Return the evidence of one stretch of rows alone; the monitor does not change.
 
-        `hours` counts the rows by hour of the week.
         Without change the evidence of a single call averages at most 1, so it reaches
         `log_threshold` with a probability of at most 1 / `windows_per_false_alarm`.
         """
         ledger = Ledger(pack(self._profile.summary))
-        ledger.push(pack(self._deseasoned(counts, hours)))
+        ledger.push(pack(self._deseasoned(counts)))
         weighted = self._weighted(ledger, 0)
         features = likelihood_ratios.log_sum(weighted, axis=-1)
         total = _of_model(features)
@@ -252,11 +245,11 @@ class Monitor:
         most = np.concatenate((most, most[..., _SHAPE, None]), axis=-1)
         return np.minimum(ratios, most)
 
-    def _deseasoned(self, counts: Counts, hours: Mapping[int, int] | None) -> Summary:
+    def _deseasoned(self, counts: Counts) -> Summary:
         plain = self._projection.summarise(counts)
-        if self._profile.season is None or not hours:
+        if self._profile.season is None:
             return plain
-        return self._profile.season.removed_from(plain, hours)
+        return self._profile.season.removed_from(plain, counts.hours)
 
     def _raise(self, features: Floats, total: float) -> Verdict:
         everything = self.log_ratios() + self._log_weights

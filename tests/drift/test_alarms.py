@@ -97,7 +97,7 @@ def test_a_weekly_rhythm_in_the_reference_is_no_change():
     profile = builder.build()
     monitor = Monitor(profile, SETTINGS)
     verdicts = [
-        monitor.update(window_of(profile, of_hour(hour)), hour=hour % 168)
+        monitor.update(window_of(profile, of_hour(hour), hour=hour % 168))
         for hour in range(72)
     ]
     assert not any(verdict.alarm for verdict in verdicts)

@@ -8,6 +8,7 @@ import pytest
 from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.features import Schema, Tensor
 from drift.fitting import ProfileBuilder
+from drift.judgement import judge
 
 WEEK = 24 * 7
 HOURLY = 300
@@ -78,6 +79,25 @@ def test_unchanged_data_with_a_season_raise_no_more_alarms_than_allowed(sample_r
     rng = np.random.default_rng(3)
     raised = 0
     for hour in range(month):
-        window.update({"shift": rows(rng, hour, HOURLY)["shift"]})
-        raised += monitor.update(window.take(), hour=hour % WEEK).raised
+        data = {"shift": rows(rng, hour, HOURLY)["shift"]}
+        window.update(data, hour=hour % WEEK)
+        raised += monitor.update(window.take()).raised
     assert raised <= 1
+
+
+def test_data_without_times_beside_a_reference_with_seasons_are_not_guaranteed():
+    profile = fitted(Schema.from_tensors([Tensor("shift")]), 1_000_000)
+    rng = np.random.default_rng(4)
+    timed, timeless = profile.accumulator(), profile.accumulator()
+    for hour in range(6):
+        data = {"shift": rows(rng, hour, HOURLY)["shift"]}
+        timed.update(data, hour=hour)
+        timeless.update(data)
+    found = judge(profile, timed.take())
+    assert found.outcome != "drift"
+    assert (found.kept, found.caveats) == (True, ())
+    found = judge(profile, timeless.take())
+    assert (found.outcome, found.kept) == ("drift", False)
+    (caveat,) = found.caveats
+    assert "the data have no times" in caveat
+    assert "--time" in caveat

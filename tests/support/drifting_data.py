@@ -37,9 +37,9 @@ def draw(rng, rows, *, shift=0.0, scale=1.0, missing=0.0):
     return {"x": x.astype(np.float32), "c": c}
 
 
-def window_of(profile, data):
+def window_of(profile, data, *, hour=None):
     window = profile.accumulator()
-    window.update(data)
+    window.update(data, hour=hour)
     return window.take()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drift.fitting import ProfileBuilder
 from drift.reference import Profile, Provenance
-from exporter.features.drift.drift_watch import hour_of_week
+from drift.season import hour_of_week
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

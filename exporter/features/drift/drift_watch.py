@@ -17,7 +17,7 @@ from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.comparison import Baseline
 from drift.errors import UNREADABLE, StateError
 from drift.projection import BINS
-from drift.season import hours_of_week
+from drift.season import hour_of_week
 from drift.statistics import STATISTICS
 from drift.window import Counts, SlidingWindow
 
@@ -39,11 +39,6 @@ VERSION: Final = 2
 """Version of the state. 1, with everything as text, is still read."""
 
 _MOST_TIMES: Final = 4096
-
-
-def hour_of_week(timestamp_seconds: float) -> int:
-    """0..167, Monday 00:00 UTC is 0."""
-    return int(hours_of_week(np.array([timestamp_seconds]))[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +126,10 @@ class Watch:
 
     def add(self, request: Tensors) -> None:
         """Count one request's rows."""
+        seasonal = self.profile.season is not None
+        hour = hour_of_week(self._wall_clock()) if seasonal else None
         with self._lock:
-            if self._window.update(request) or not request:
+            if self._window.update(request, hour=hour) or not request:
                 return
             # It has no rows that the window could count.
             absent = self._known - request.keys()
@@ -179,9 +176,8 @@ class Watch:
     def _judge(self, counts: Counts) -> None:
         wall = self._wall_clock()
         self._times.append(self._opened_at)
-        middle = (self._opened_at + wall) / 2
         self._opened_at = wall
-        verdict = self._monitor.update(counts, hour=hour_of_week(middle))
+        verdict = self._monitor.update(counts)
         since = self.statistics.alarm_since
         if verdict.raised:
             since = self._times[-min(verdict.since_windows, len(self._times))]
@@ -239,6 +235,10 @@ class Watch:
         try:
             self._monitor.resume(payload["monitor"])
             panes, opened = payload["panes"], payload["open"]
+            opened_at = float(payload["opened_at"])
+            if opened.rows and not opened.hours:
+                # Programs before this one did not count them.
+                opened = replace(opened, hours={hour_of_week(opened_at): opened.rows})
             self._window.restore(opened)
             if payload.get("batch") is not None:
                 self._window.restore_batch(payload["batch"])
@@ -246,7 +246,7 @@ class Watch:
                 opened.rows, self.baseline.coarse(opened), opened.violations
             )
             self._opened = self._clock() - max(float(payload["age_seconds"]), 0.0)
-            self._opened_at = float(payload["opened_at"])
+            self._opened_at = opened_at
             self._times.extend(float(value) for value in payload["times"])
             since, closed_at = payload["alarm_since"], payload["closed_at"]
             self.statistics = replace(
