@@ -6,7 +6,7 @@ import queue
 import threading
 from collections import Counter
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 import urllib3
@@ -28,9 +28,17 @@ if TYPE_CHECKING:
 
 MAX_QUEUED_BYTES: Final = 16 << 20
 TIMEOUT_SECONDS: Final = 5.0
+ENTRY_BYTES: Final = 1_000
+"""Counted for each queued body in addition to its own bytes and those of its headers."""
 _FORWARDED: Final = "otlp_forward"
 _PASSED_HEADERS: Final = ("content-type", "content-encoding")
 _OK: Final = range(200, 300)
+
+
+class _Queued(NamedTuple):
+    body: bytes
+    headers: dict[str, str]
+    size: int
 
 
 class Forwarder:
@@ -51,7 +59,7 @@ class Forwarder:
         self._max_queued_bytes = max_queued_bytes
         self._timeout = urllib3.Timeout(total=timeout_seconds)
         self._pool = pool_of(1, None)
-        self._queue: queue.SimpleQueue[TapRequest | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Queued | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._queued_bytes = 0
         self._outcomes: Counter[str] = Counter(forwarded=0, failed=0, dropped=0)
@@ -59,13 +67,19 @@ class Forwarder:
 
     def offer(self, request: TapRequest) -> None:
         """Queue a body, as it was sent; never waits."""
-        size = len(request.raw)
+        headers = {
+            name: request.headers[name]
+            for name in _PASSED_HEADERS
+            if name in request.headers
+        }
+        size = ENTRY_BYTES + len(request.raw) + sum(map(len, headers.values()))
         with self._lock:
             if self._queued_bytes + size > self._max_queued_bytes:
                 self._outcomes["dropped"] += 1
                 return
             self._queued_bytes += size
-        self._queue.put(request)
+        # Without the request's inflated body, which may be a thousand times as long.
+        self._queue.put(_Queued(request.raw, headers, size))
 
     def close(self) -> None:
         """End after the body that is being sent; the others are dropped."""
@@ -81,26 +95,21 @@ class Forwarder:
             yield Sample(catalogue.TAP_REQUESTS, number, (_FORWARDED, outcome))
 
     def _work(self) -> None:
-        while (request := self._queue.get()) is not None:
-            outcome = "forwarded" if self._sent(request) else "failed"
+        while (queued := self._queue.get()) is not None:
+            outcome = "forwarded" if self._sent(queued) else "failed"
             with self._lock:
-                self._queued_bytes -= len(request.raw)
+                self._queued_bytes -= queued.size
                 self._outcomes[outcome] += 1
                 if not self._max_queued_bytes:
                     return
 
-    def _sent(self, request: TapRequest) -> bool:
-        headers = {
-            name: request.headers[name]
-            for name in _PASSED_HEADERS
-            if name in request.headers
-        }
+    def _sent(self, queued: _Queued) -> bool:
         try:
             answer = self._pool.request(
                 "POST",
                 self._url,
-                body=request.raw,
-                headers=headers,
+                body=queued.body,
+                headers=queued.headers,
                 timeout=self._timeout,
                 redirect=False,
             )
