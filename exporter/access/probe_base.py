@@ -142,3 +142,15 @@ class Telling(Protocol):
     def samples(self) -> Sequence[AnySample]:
         """Return all samples; reads memory only."""
         ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A probe whose attempts also take time before and after the request."""
+
+    def waited_seconds(self, target: Target) -> float:
+        """Return how long the latest request of the latest attempt has been or was under way.
+
+        0 before one is sent.
+        """
+        ...

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
-from exporter.access.probe_base import Telling, Verdict
+from exporter.access.probe_base import Telling, Timed, Verdict
 from exporter.runtime.health import Meter, Workers, within_budget
 from exporter.runtime.probe_meter import ProbeMeter
 from exporter.samples import Sample
@@ -244,10 +244,16 @@ class ProbeRunner:
         started = self._clock()
         with self._delay.measured() as delayed:
             verdict = await self._awaited(workers, target, delayed)
-            elapsed = self._clock() - started
+            waited = self._waited(target, started)
             return verdict and _undelayed(
-                verdict, elapsed, delayed(), self.settings.timeout_seconds
+                verdict, waited, delayed(), self.settings.timeout_seconds
             )
+
+    def _waited(self, target: Target, started: float) -> float:
+        """Return for how many seconds the attempt has waited for the model."""
+        if isinstance(self._probe, Timed):
+            return self._probe.waited_seconds(target)
+        return self._clock() - started
 
     async def _awaited(
         self, workers: Workers, target: Target, delayed: Callable[[], float]
@@ -255,25 +261,34 @@ class ProbeRunner:
         started = self._clock()
         run = workers.submit(self._probe.attempt, target)
         settings = self.settings
+        patience = settings.timeout_seconds + settings.linger_seconds + _GRACE_SECONDS
 
-        async def ends_within(seconds: float) -> bool:
+        async def ends_within(seconds: float, elapsed: Callable[[], float]) -> bool:
             """Return whether it ends within this process time."""
             left = seconds
             while left > _LEAST_WAIT_SECONDS and not run.done():
                 await asyncio.wait({run}, timeout=left)
-                left = seconds + delayed() - (self._clock() - started)
+                left = seconds + delayed() - elapsed()
             return run.done()
+
+        def whole() -> float:
+            return self._clock() - started
+
+        limit = settings.timeout_seconds + _OVERDUE_SECONDS
+
+        def in_request() -> float:
+            # An attempt that is stuck before its request is overdue as well.
+            return max(self._waited(target, started), whole() - patience + limit)
 
         # A late answer of a sequence model may be a backlog; only the probe can tell.
         spec = self._board.current.models.get(target.key)
         if settings.decides_serving and not (spec and spec.sequence):
             # A late answer is lingered for; that it is late is reported now.
-            in_time = await ends_within(settings.timeout_seconds + _OVERDUE_SECONDS)
+            in_time = await ends_within(limit, in_request)
             if not in_time and target in self._known:
                 self._note_speed(target, slow=True)
                 self.results.overdue(target, settings.timeout_seconds, self._clock())
-        patience = settings.timeout_seconds + settings.linger_seconds + _GRACE_SECONDS
-        if not await ends_within(patience):
+        if not await ends_within(patience, whole):
             self._note_speed(target, slow=True)
             # The thread cannot be stopped; it keeps its place and its target.
             model, version = target.key
@@ -286,18 +301,18 @@ class ProbeRunner:
 
 
 def _undelayed(
-    verdict: Verdict, elapsed: float, delayed: float, timeout_seconds: float
+    verdict: Verdict, waited: float, delayed: float, timeout_seconds: float
 ) -> Verdict:
     """Return the verdict of an attempt during which this process was delayed."""
-    in_time = verdict.outcome == "timeout" and elapsed - delayed <= timeout_seconds
+    in_time = verdict.outcome == "timeout" and waited - delayed <= timeout_seconds
     if in_time or (verdict.outcome == "stalled" and verdict.over_seconds <= delayed):
         return Verdict(
             "late",
             request_id=verdict.request_id,
             detail=f"tritonwatch itself did not run for {delayed:.3f} s of the "
-            f"{elapsed:.3f} s, so this {verdict.outcome} does not show that the model is slow",
+            f"{waited:.3f} s, so this {verdict.outcome} does not show that the model is slow",
         )
-    if delayed > elapsed / 2:
+    if delayed > waited / 2:
         return replace(verdict, duration_seconds=None)
     return verdict
 

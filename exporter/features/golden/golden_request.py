@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from exporter.features.golden.golden_checks import EmbeddingCheck
     from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.own_requests.execution_evidence import Watched
-    from exporter.triton.protocol_types import Array, InferRequest
+    from exporter.triton.protocol_types import Array, InferReply, InferRequest
     from numerics.normal import Floats
 
 log = structlog.get_logger()
@@ -82,14 +82,21 @@ class Asker:
         request = own_request(self.spec, request_id, inputs, datatypes=datatypes)
         watched = execution_evidence.Watched.of(self.spec, self.access.board.current)
         started = self.access.clock()
+        seconds: float | None = None
+        outputs: dict[str, Array] = {}
+        cached, error = False, None
         try:
             hits = self._hits(watched)
-            outputs = self._send(request)
+            started = self.access.clock()
+            reply = self._send(request)
+            # Without the reads of the statistics around it.
+            seconds = reply.duration_seconds
+            outputs = self._outputs(reply)
             cached = self._hits(watched) != hits
-            error = None
         except errors.TritonError as found:
-            outputs, cached, error = {}, False, found
-        seconds = self.access.clock() - started
+            outputs, error = {}, found
+        if seconds is None:
+            seconds = self.access.clock() - started
         self.requests += 1
         self.seconds += seconds
         if error is None and seconds > self.timeout_seconds:
@@ -98,7 +105,7 @@ class Asker:
             )
         return Answer(request_id, seconds, outputs, error, cached)
 
-    def _send(self, request: InferRequest) -> dict[str, Array]:
+    def _send(self, request: InferRequest) -> InferReply:
         with own_inference(self.access, self.spec, request) as sent:
             reply = send(
                 self.access,
@@ -108,6 +115,9 @@ class Asker:
                 timeout_seconds=self.timeout_seconds + self.linger_seconds,
             )
             sent.reply = reply
+        return reply
+
+    def _outputs(self, reply: InferReply) -> dict[str, Array]:
         fault = reply_fault(self.spec, reply, frozenset())
         if fault:
             raise errors.ProtocolError(fault)

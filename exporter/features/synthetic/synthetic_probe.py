@@ -19,6 +19,7 @@ from exporter.access.probe_base import (
     Verdict,
     outcome_of,
 )
+from exporter.features.synthetic.request_flights import RequestFlights
 from exporter.features.synthetic.synthetic_verdicts import (
     Backlog,
     Pace,
@@ -132,12 +133,14 @@ class SyntheticProbe:
         self._only_grpc: set[str] = set()
         self._backlogs: dict[Target, Backlog] = {}
         self._wider = WiderInputs(access.clock)
+        self._flights = RequestFlights(access.clock)
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model that is not left out, by every protocol it speaks."""
         for known in list(self._backlogs):
             if known.key not in inventory.models:
                 del self._backlogs[known]
+        self._flights.keep(inventory.models)
         self._wider.keep(inventory.models)
         main = self._access.server.protocol
         protocols: list[Transport] = [
@@ -183,6 +186,7 @@ class SyntheticProbe:
             return Verdict(
                 "invalid", detail="the model is not in the inventory any more"
             )
+        self._flights.forget(target)
         context = self._access.spans.begin()
         headers = {"traceparent": context.traceparent} if context else {}
         planned = self._plan(target, spec, headers)
@@ -209,6 +213,10 @@ class SyntheticProbe:
                 },
             )
         return verdict
+
+    def waited_seconds(self, target: Target) -> float:
+        """Return the time in the latest request of the latest attempt; 0 before one."""
+        return self._flights.waited_seconds(target)
 
     def _plan(
         self, target: Target, spec: ModelSpec, headers: dict[str, str]
@@ -301,14 +309,15 @@ class SyntheticProbe:
         try:
             request = self._request(planned)
             with own_inference(self._access, spec, request) as sent:
-                reply = send(
-                    self._access,
-                    spec,
-                    planned.target.protocol,
-                    request,
-                    timeout_seconds=self._settings.timeout_seconds
-                    + self._settings.linger_seconds,
-                )
+                with self._flights.under_way(planned.target):
+                    reply = send(
+                        self._access,
+                        spec,
+                        planned.target.protocol,
+                        request,
+                        timeout_seconds=self._settings.timeout_seconds
+                        + self._settings.linger_seconds,
+                    )
                 sent.reply = reply
                 if planned.watched.cached:
                     unproven = self._unproven(planned.watched, before)
