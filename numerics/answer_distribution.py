@@ -29,6 +29,8 @@ class Shape:
 
     norm: Floats
     scores: Floats | None = None
+    logits: bool = False
+    """Whether the scores were made of logits."""
     confidence: Floats | None = None
     entropy: Floats | None = None
     """Nats."""
@@ -36,11 +38,17 @@ class Shape:
     """Number of the class; -1 if no class has the highest score, as for all zeros."""
 
 
-def shape_of(output: NDArray[np.generic], *, classes: bool | None = None) -> Shape:
+def shape_of(
+    output: NDArray[np.generic],
+    *,
+    classes: bool | None = None,
+    logits: bool | None = None,
+) -> Shape:
     """The rows of an output tensor, rows first.
 
     `classes` says whether its last axis is classes; None takes it for that where there
-    are 2 to `MAX_CLASSES` columns of numbers that could be probabilities.
+    are 2 to `MAX_CLASSES` columns of numbers that could be probabilities. `logits` says
+    whether scores of classes are logits; None judges by these rows.
     """
     if output.dtype.kind not in "biuf":
         return Shape(np.full(len(output), np.nan))
@@ -50,7 +58,9 @@ def shape_of(output: NDArray[np.generic], *, classes: bool | None = None) -> Sha
         classes = 1 < rows.shape[1] <= MAX_CLASSES and _may_be_probabilities(rows)
     if not classes:
         return Shape(norm)
-    scores = probabilities(rows)
+    if logits is None:
+        logits = _are_logits(rows)
+    scores = probabilities(rows, logits)
     finite = np.isfinite(scores).all(axis=1)
     total = np.where(finite, scores.sum(axis=1), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -62,25 +72,29 @@ def shape_of(output: NDArray[np.generic], *, classes: bool | None = None) -> Sha
     return Shape(
         norm,
         scores,
+        logits,
         np.where(finite, best, np.nan),
         np.where(finite & (total > 0), terms.sum(axis=1), np.nan),
         np.where(alone & np.isfinite(best), filled.argmax(axis=1), -1),
     )
 
 
-def probabilities(rows: Floats) -> Floats:
+def _are_logits(rows: Floats) -> bool:
+    """Return whether any finite row has a value that is no probability."""
+    finite = rows[np.isfinite(rows).all(axis=1)]
+    return bool(((finite < -_ROUNDING) | (finite > 1 + _ROUNDING)).any())
+
+
+def probabilities(rows: Floats, logits: bool) -> Floats:  # noqa: FBT001 - of one caller
     """Rows of probabilities: as they are, of logits, or of one column of a yes.
 
-    Rows with any value outside [0, 1] are logits. All zeros stay all zeros: a model that
-    gives no class any chance is not made to look undecided.
+    All zeros stay all zeros: a model that gives no class any chance is not made to look
+    undecided.
     """
     if rows.shape[1] == 1:
-        yes = rows
-        if ((rows < 0) | (rows > 1)).any():
-            yes = 1.0 / (1.0 + np.exp(-np.clip(rows, -500.0, 500.0)))
+        yes = 1.0 / (1.0 + np.exp(-np.clip(rows, -500.0, 500.0))) if logits else rows
         return np.hstack([1.0 - yes, yes])
-    finite = rows[np.isfinite(rows).all(axis=1)]
-    if not ((finite < -_ROUNDING) | (finite > 1 + _ROUNDING)).any():
+    if not logits:
         return rows
     powers = np.exp(rows - rows.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float64)
@@ -88,7 +102,7 @@ def probabilities(rows: Floats) -> Floats:
 
 def _may_be_probabilities(rows: Floats) -> bool:
     finite = rows[np.isfinite(rows).all(axis=1)]
-    if not finite.size or (finite < -_ROUNDING).any() or (finite > 1 + _ROUNDING).any():
+    if not finite.size or _are_logits(finite):
         return False
     return bool((np.abs(finite.sum(axis=1) - 1.0) < _ROUNDING).mean() > _MOST)
 

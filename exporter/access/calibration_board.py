@@ -20,6 +20,8 @@ class Calibrated:
     output: str
     dataset: str
     calibration: Calibration
+    logits: bool | None = None
+    """Whether the output is logits; None where that is judged answer by answer."""
 
 
 class CalibrationBoard:

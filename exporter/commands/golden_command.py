@@ -175,7 +175,13 @@ def _answers(
 
 
 def _columns(answers: Answers, settings: GoldenData) -> Iterator[tuple[str, Array]]:
-    yield from answers.golden.columns.items()
+    columns = answers.golden.columns
+    texts: set[str] = set()
+    for tensor in answers.spec.inputs:
+        if tensor.datatype == "BYTES":
+            texts |= set(golden_formats.column_of(columns, tensor.name)[1])
+    for name, column in columns.items():
+        yield name, column if name in texts else golden_formats.as_numbers(column)
     if answers.golden.labels is not None:
         yield settings.label or "label", answers.golden.labels
     for name, array in answers.outputs.items():

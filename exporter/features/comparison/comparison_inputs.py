@@ -132,11 +132,11 @@ class GoldenInputs:
             return None
         value = self._labels[row]
         try:
-            right = int(value)
-        except (TypeError, ValueError):
+            right = int(float(value))
+        except (TypeError, ValueError, OverflowError):
             right = None
         # A regression's label, like 1.7, would be read as class 1.
-        if right is None or (isinstance(value, float | np.floating) and right != value):
+        if right is None or right != float(value):
             raise self._golden.problem(
                 f"is {value!r}; want a class as an integer",
                 name=self._label,

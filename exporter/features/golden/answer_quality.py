@@ -24,13 +24,14 @@ def agree(found: Array, wanted: Array, relative: float, absolute: float) -> Bool
         return np.zeros(rows, np.bool_)
     left, right = found.reshape(rows, -1), wanted.reshape(rows, -1)
     if left.dtype.kind in "fiub" and right.dtype.kind in "fiub":
-        exact = left.dtype.kind != "f" and right.dtype.kind != "f"
-        tolerance = (0.0, 0.0) if exact else (relative, absolute)
+        if left.dtype.kind != "f" and right.dtype.kind != "f":
+            # Not as floats, which make large neighbours equal.
+            return np.asarray((left == right).all(axis=1))
         return np.asarray(
             np.isclose(
                 left.astype(np.float64),
                 right.astype(np.float64),
-                *tolerance,
+                *(relative, absolute),
                 equal_nan=True,
             ).all(axis=1)
         )

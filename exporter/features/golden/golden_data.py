@@ -10,13 +10,18 @@ import numpy as np
 
 from exporter.errors import GoldenDataError, UnusableFileError
 from exporter.features.golden import golden_formats
-from exporter.features.golden.golden_formats import EXPECTED
+from exporter.features.golden.golden_formats import (
+    EXPECTED,
+    as_numbers,
+    column_of,
+    numbers_of,
+)
 from exporter.system import whole_file
 from exporter.triton.tensors import FLOATS, array_dtype, shown_shape
 from numerics.answer_distribution import row_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from exporter.features.golden.golden_settings import GoldenData
     from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
@@ -64,6 +69,8 @@ def read(settings: GoldenData) -> GoldenSet:
     columns = _gathered(found, settings, str(path))
     rows = _rows(columns, str(path))
     labels = _pop_column(columns, settings.label, str(path)) if settings.label else None
+    if labels is not None and not settings.classes:
+        labels = as_numbers(labels)
     expected: dict[str, Array] = {}
     for name in [name for name in columns if name.startswith(EXPECTED)]:
         expected[name.removeprefix(EXPECTED)] = columns.pop(name)
@@ -138,7 +145,9 @@ def _check_values(golden: GoldenSet, *, allow_nan: bool) -> None:
 
 
 def _refuse_missing(golden: GoldenSet, name: str, column: Array) -> None:
-    if column.dtype.kind == "f":
+    numbers = as_numbers(column)
+    if numbers.dtype.kind == "f":
+        column = numbers
         bad = ~np.isfinite(column.reshape(len(column), -1)).all(axis=1)
     elif column.dtype.kind == "O":
         bad = np.array(
@@ -186,7 +195,7 @@ def prepare(
     inputs: dict[str, Array] = {}
     datatypes: dict[str, str] = {}
     for tensor in spec.inputs:
-        column = golden.columns.get(tensor.name)
+        column, names = column_of(golden.columns, tensor.name)
         if column is None:
             if tensor.optional or tensor.name == ignored_input:
                 continue
@@ -195,23 +204,32 @@ def prepare(
                 f"found {sorted(golden.columns)[:20]}",
                 name=tensor.name,
             )
-        inputs[tensor.name] = _fitted(golden, spec, tensor, column)
+        inputs[tensor.name] = _fitted(golden, spec, tensor, column, names)
         datatypes[tensor.name] = tensor.datatype
-    outputs = {tensor.name: tensor for tensor in spec.outputs}
-    for name in golden.expected:
-        if name not in outputs:
-            raise golden.problem(
-                f"{spec.name} version {spec.version} has no such output; it has "
-                f"{sorted(outputs)[:20]}",
-                name=f"{EXPECTED}{name}",
+    expected: dict[str, Array] = {}
+    unknown = set(golden.expected)
+    for tensor in spec.outputs:
+        column, names = column_of(golden.expected, tensor.name)
+        if column is not None:
+            expected[tensor.name] = _typed(
+                golden, tensor, column, names, is_answer=True
             )
-    return Prepared(
-        golden, inputs, datatypes, dict(golden.expected), spec.max_batch_size > 0
-    )
+            unknown -= set(names)
+    if unknown:
+        raise golden.problem(
+            f"{spec.name} version {spec.version} has no such output; it has "
+            f"{sorted(t.name for t in spec.outputs)[:20]}",
+            name=f"{EXPECTED}{min(unknown)}",
+        )
+    return Prepared(golden, inputs, datatypes, expected, spec.max_batch_size > 0)
 
 
 def _fitted(
-    golden: GoldenSet, spec: ModelSpec, tensor: TensorSpec, column: Array
+    golden: GoldenSet,
+    spec: ModelSpec,
+    tensor: TensorSpec,
+    column: Array,
+    names: Sequence[str],
 ) -> Array:
     declared = tensor.shape[1:] if spec.max_batch_size > 0 else tensor.shape
     shaped = column
@@ -227,19 +245,33 @@ def _fitted(
             f"{spec.version} takes {shown_shape(declared)}",
             name=tensor.name,
         )
-    return _typed(golden, tensor, shaped)
+    return _typed(golden, tensor, shaped, names)
 
 
-def _typed(golden: GoldenSet, tensor: TensorSpec, column: Array) -> Array:
+def _typed(
+    golden: GoldenSet,
+    tensor: TensorSpec,
+    column: Array,
+    names: Sequence[str],
+    *,
+    is_answer: bool = False,
+) -> Array:
+    """The column in the tensor's datatype; floats of answers as precise as written."""
     if tensor.datatype == "BYTES":
         return _text(column)
-    if column.dtype.kind not in "biuf":
+    numbers = numbers_of(column)
+    if isinstance(numbers, int):
+        flat = column.reshape(len(column), -1)
+        row, part = divmod(numbers, flat.shape[1])
+        verb = "answers" if is_answer else "takes"
         raise golden.problem(
-            f"found {column.reshape(len(column), -1)[0, 0]!r:.60}; the model takes "
-            f"{tensor.datatype}",
-            name=tensor.name,
-            row=0,
+            f"found {flat[row, part]!r:.60}; the model {verb} {tensor.datatype}",
+            name=names[part if len(names) > 1 else 0],
+            row=row,
         )
+    if is_answer and tensor.datatype in FLOATS:
+        return numbers
+    column = numbers
     dtype = array_dtype(tensor.datatype)
     with np.errstate(invalid="ignore", over="ignore"):
         typed = column.astype(dtype)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
-import re
 import zipfile
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -25,8 +25,6 @@ EXPECTED: Final = "expected:"
 ACCURACY: Final = "recorded:accuracy"
 """A column of one number that `golden record` writes."""
 
-# pixels[0], pixels[1] ... or pixels_0, pixels_1 ...: one tensor over many columns.
-_PART: Final = re.compile(r"(?P<name>.*\D)(?:\[(?P<index>\d+)\]|_(?P<number>\d+))")
 _MOST_UNPACKED: Final = 1 << 30
 
 
@@ -81,54 +79,64 @@ def _csv(raw: bytes, file: str) -> dict[str, Array]:
         if len(row) != len(header):
             reason = f"has {len(row)} fields; the header has {len(header)}"
             raise GoldenDataError(file, reason, row=number)
-    columns = {
-        name: _column_of_text([row[place] for row in rows], name, file)
+    return {
+        name: _text_column([row[place] for row in rows], name, file)
         for place, name in enumerate(header)
     }
-    return _joined(columns)
 
 
-def _column_of_text(values: Sequence[str], name: str, file: str) -> Array:
-    """Numbers where every value is one, else text; a gap in numbers is an error."""
-    numbers = [_number(value) for value in values]
+def _text_column(values: Sequence[str], name: str, file: str) -> Array:
+    """As it is written: 007 may be a number or a text; the model's datatype decides."""
     missing = [row for row, value in enumerate(values) if not value.strip()]
-    wrong = [row for row, number in enumerate(numbers) if number is None]
     if missing:
         raise GoldenDataError(file, "is empty", name=name, row=missing[0])
-    if wrong and len(wrong) == len(values):
-        return np.array(values, dtype=object)
-    # A few words among numbers are errors in the file.
-    if wrong:
-        reason = f"found {values[wrong[0]]!r:.60}; the other rows hold numbers"
-        raise GoldenDataError(file, reason, name=name, row=wrong[0])
-    if all(isinstance(number, int) for number in numbers):
-        return np.array(numbers)
-    return np.array(numbers, np.float64)
+    return np.array(values, dtype=object)
 
 
-def _number(text: str) -> int | float | None:
+def numbers_of(column: Array) -> Array | int:
+    """A column of written numbers as numbers, or the place of the first that is none."""
+    if column.dtype.kind in "biuf":
+        return column
+    flat = column.ravel().tolist()
     for kind in (int, float):
         try:
-            return kind(text)
-        except ValueError:
+            found = np.array([kind(value) for value in flat])
+        except (ValueError, TypeError, OverflowError):
             continue
-    return None
+        if found.dtype.kind != "O":
+            return found.reshape(column.shape)
+    return next(n for n, value in enumerate(flat) if not _is_number(value))
 
 
-def _joined(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """`name[0]`, `name[1]` ... as one column `name` of vectors."""
-    parts: dict[str, dict[int, str]] = {}
-    for name in columns:
-        match = _PART.fullmatch(name)
-        if match:
-            index = int(match["index"] or match["number"])
-            parts.setdefault(match["name"], {})[index] = name
-    joined = dict(columns)
-    for name, places in parts.items():
-        if name in columns or sorted(places) != list(range(len(places))):
-            continue
-        joined[name] = np.stack([joined.pop(places[i]) for i in range(len(places))], 1)
-    return joined
+def as_numbers(column: Array) -> Array:
+    """Return a column of text as numbers, if all of it are."""
+    found = numbers_of(column)
+    return column if isinstance(found, int) else found
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
+def column_of(
+    columns: Mapping[str, Array], tensor: str
+) -> tuple[Array | None, list[str]]:
+    """The column of a tensor and its names in the file, one for each part.
+
+    It may be in parts: `name[0]`, `name[1]` ... or `name_0`, `name_1` ... are vectors.
+    """
+    if tensor in columns:
+        return columns[tensor], [tensor]
+    for begin, end in (("[", "]"), ("_", "")):
+        named = (f"{tensor}{begin}{number}{end}" for number in itertools.count())
+        parts = list(itertools.takewhile(columns.__contains__, named))
+        if parts:
+            return np.stack([columns[part] for part in parts], 1), parts
+    return None, []
 
 
 def _parquet(raw: bytes, file: str) -> dict[str, Array]:
@@ -139,11 +147,10 @@ def _parquet(raw: bytes, file: str) -> dict[str, Array]:
         reason = "Parquet needs pyarrow: install tritonwatch[parquet]"
         raise GoldenDataError(file, reason) from None
     table = parquet.read_table(pa.BufferReader(raw))
-    columns = {
+    return {
         name: _column_of_values(table.column(name).to_pylist(), name, file)
         for name in table.column_names
     }
-    return _joined(columns)
 
 
 def _column_of_values(values: Sequence[Any], name: str, file: str) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -75,6 +76,8 @@ class Scoring:
         self._cosine, self._confidence, self._entropy = np.full((3, rows), np.nan)
         self._norm, self._error = np.full((2, rows), np.nan)
         self._scores: Floats | None = None
+        self.logits = False
+        """Whether an answer so far had scores that are no probabilities."""
         self._checks = self._checks_of_outputs(embed)
         self._tensors = {name: np.zeros(rows, np.bool_) for name in self._checks}
 
@@ -102,7 +105,7 @@ class Scoring:
         golden, settings = self.prepared.golden, self.settings
         checks: dict[str, AnswerCheck] = {
             name: Equal(rows, settings.tolerance_relative, settings.tolerance_absolute)
-            for name, rows in golden.expected.items()
+            for name, rows in self.prepared.expected.items()
         }
         texts = {t.name for t in self.spec.outputs if t.datatype == "BYTES"}
         for check in settings.checks:
@@ -136,7 +139,9 @@ class Scoring:
         if self.task == "regression":
             if {t.name: t.datatype for t in self.spec.outputs}[self.output] == "BYTES":
                 raise golden.problem("is text; want numbers", name=self.output)
-            return labels.reshape(golden.rows, -1)
+            truth = labels.reshape(golden.rows, -1)
+            self._check_width(truth.shape[1])
+            return truth
         if not classes:
             if labels.dtype.kind not in "biu":
                 raise golden.problem(
@@ -160,6 +165,16 @@ class Scoring:
                 row=row,
             )
         return numbers
+
+    def _check_width(self, width: int) -> None:
+        shape = {t.name: t.shape for t in self.spec.outputs}[self.output]
+        row = shape[1:] if self.prepared.batched else shape
+        if min(row, default=1) > 0 and math.prod(row) != width:
+            reason = (
+                f"a row has {width} numbers, the output {self.output!r} "
+                f"{math.prod(row)}; want as many, or set `task` to classification"
+            )
+            raise self.prepared.golden.problem(reason, name=self.settings.label)
 
     def judge(self, places: Ints, outputs: Mapping[str, Array]) -> Judgement:
         """Score the answers to the samples at `places`, rows first."""
@@ -208,8 +223,10 @@ class Scoring:
     def _valid(self, outputs: Mapping[str, Array]) -> Bools:
         rows = len(next(iter(outputs.values())))
         valid = np.ones(rows, np.bool_)
-        if self._truth is not None and not outputs[self.output].size:
-            return ~valid
+        if self._truth is not None:
+            size, wanted = outputs[self.output].size, self._truth[:rows].size
+            if not size or (self.task == "regression" and size != wanted):
+                return ~valid
         for array in outputs.values():
             if array.dtype.kind == "f":
                 valid &= np.isfinite(array.reshape(rows, -1)).all(axis=1)
@@ -235,7 +252,8 @@ class Scoring:
             named = answer_quality.named_classes(output, self._names)
             if named is not None:
                 return self._named(places, named, self._truth[places])
-        shape = shape_of(output, classes=is_classes)
+        shape = shape_of(output, classes=is_classes, logits=self.logits or None)
+        self.logits |= shape.logits
         self._norm[places] = shape.norm
         if shape.predicted is not None:
             self._confidence[places] = shape.confidence
@@ -245,9 +263,9 @@ class Scoring:
             return None
         if self.task == "regression":
             found = output.reshape(len(places), -1).astype(np.float64)
-            width = min(found.shape[1], self._truth.shape[1])
-            misses = np.abs(found[:, :width] - self._truth[places, :width])
-            self._error[places] = misses.mean(axis=1) if width else np.nan
+            truth = self._truth[places]
+            fits = found.shape == truth.shape
+            self._error[places] = np.abs(found - truth).mean(1) if fits else np.nan
             return None
         return self._classes(places, shape, self._truth[places])
 
@@ -285,8 +303,8 @@ class Scoring:
         if not wrong.size:
             return ""
         first, place = int(wrong[0]), int(places[wrong[0]])
-        name = self.output if self.output in outputs else next(iter(outputs))
-        name = next((n for n, j in judged.items() if not j.passes[first]), name)
+        scored = self.output if self.output in outputs else next(iter(outputs))
+        name = next((n for n, j in judged.items() if not j.passes[first]), scored)
         found, why = outputs[name][first], ""
         if name in judged:
             why = f", {self._checks[name].reason(place, found, judged[name], first)}"
@@ -377,9 +395,6 @@ class Scoring:
     def class_shares(self) -> Mapping[int, float]:
         """Share of the answers that name each class."""
         found = self._predicted[self.answered & (self._predicted >= 0)]
-        if not found.size:
-            return {}
         names, counts = np.unique(found, return_counts=True)
-        return {
-            int(n): float(c / found.size) for n, c in zip(names, counts, strict=True)
-        }
+        shares = counts / max(1, found.size)
+        return dict(zip(names.tolist(), shares.tolist(), strict=True))

@@ -123,7 +123,8 @@ class ModelState:
         requests, seconds = self._sent()
         verdict = self._send_rows(places[:rows])
         done = self._access.clock()
-        self._answered_at = done
+        if verdict.outcome != "cached":
+            self._answered_at = done
         sent = self._sent()
         self._budget.add_own(done, sent[0] - requests, sent[1] - seconds)
         if not self._left:
@@ -217,13 +218,17 @@ class ModelState:
                 accuracy=accuracy,
             )
         baseline = self._baseline()
+        # Samples without an answer show no recovery.
+        at_least = float((scoring.right & scoring.answered).mean())
         healed = _HEALED * self._settings.loss
-        if self._loss_alarm and baseline is not None and accuracy > baseline - healed:
+        if self._loss_alarm and baseline is not None and at_least > baseline - healed:
             self._loss_alarm, self._loss_level = False, 0
         made = scoring.calibration()
         if made is not None:
             self._calibration = made
-            found = Calibrated(scoring.output, self._settings.dataset, made)
+            found = Calibrated(
+                scoring.output, self._settings.dataset, made, scoring.logits
+            )
             self._access.calibration.publish(self._labels[:2], found)
 
     def _read_production(self) -> None:

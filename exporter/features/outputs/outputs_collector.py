@@ -136,10 +136,22 @@ class OutputsCollector:
         for request in requests:
             inventory = self._access.board.current
             spec = find_model(inventory, request.model, request.version)
-            output = None if spec is None else self._output(spec, request)
-            if spec is None or output is None:
+            if spec is None:
                 continue
-            shape = shape_of(output)
+            calibrated = self._access.calibration.get(spec.key)
+            name = self._settings.outputs.get(spec.name) or (
+                calibrated.output if calibrated else next(iter(request.outputs), "")
+            )
+            output = _rows_of(spec, name, request.outputs.get(name))
+            if output is None:
+                continue
+            # Read as the golden answers are: confidences are compared with theirs.
+            like_golden = calibrated is not None and calibrated.output == name
+            shape = shape_of(
+                output,
+                classes=True if like_golden else None,
+                logits=calibrated.logits if calibrated and like_golden else None,
+            )
             key = spec.key
             with self._lock:
                 window = self._windows.get(key)
@@ -148,18 +160,6 @@ class OutputsCollector:
                         continue
                     window = self._windows[key] = _Window(self._settings.window_rows)
                 window.add(shape, _input_hashes(request, output))
-
-    def _output(self, spec: ModelSpec, request: Mirrored) -> Array | None:
-        """Return the rows of the output that is evaluated."""
-        calibrated = self._access.calibration.get(spec.key)
-        name = self._settings.outputs.get(spec.name) or (
-            calibrated.output if calibrated else next(iter(request.outputs), "")
-        )
-        array = request.outputs.get(name)
-        if array is None:
-            return None
-        rows = array if spec.max_batch_size > 0 and array.ndim else array[None]
-        return rows if len(rows) else None
 
     def _samples(
         self, key: ModelKey, window: _Window, doubts: _Doubts
@@ -189,8 +189,14 @@ class OutputsCollector:
         calibrated = self._access.calibration.get(key)
         if calibrated is None:
             return
+        # Answers without classes are of another output, or were read before there was
+        # a golden set; their confidence is unknown, not that of a wrong answer.
+        rows = window.rows
+        is_read = np.isfinite(rows[:, _CLASS])
+        if not is_read.any():
+            return
         found = calibrated.calibration.estimate(
-            window.rows[:, _CONFIDENCE], window.input_hashes
+            rows[is_read, _CONFIDENCE], window.input_hashes[is_read]
         )
         yield Sample(catalogue.ESTIMATED_ACCURACY, found.accuracy, key)
         for bound, value in (("lower", found.low), ("upper", found.high)):
@@ -216,6 +222,16 @@ class OutputsCollector:
             failing = doubts.failing.get(key, False)
             found["golden_agrees"] = agrees is not False and not failing
         return found
+
+
+def _rows_of(spec: ModelSpec, name: str, array: Array | None) -> Array | None:
+    """Return an answer's output, rows first; None if it has none."""
+    if array is None:
+        return None
+    shape = next((t.shape for t in spec.outputs if t.name == name), ())
+    is_batched = spec.max_batch_size > 0 or (shape[:1] == (-1,) and array.ndim > 1)
+    rows = array if is_batched and array.ndim else array[None]
+    return rows if len(rows) else None
 
 
 def _input_hashes(request: Mirrored, rows: Array) -> Ints:

@@ -95,6 +95,19 @@ def test_every_format_gives_the_model_the_same_tensors(tmp_path, columns, form) 
     assert len(golden.sha256) == 64
 
 
+def test_labels_of_a_regression_are_as_wide_as_the_answers(tmp_path, columns) -> None:
+    columns["label"] = columns["label"].astype(np.float64)
+    settings = GoldenData(file=write(tmp_path, "npz", columns), label="label")
+    prepared = prepare(golden_data.read(settings), spec())
+    with pytest.raises(GoldenDataError, match=r"has 1 numbers, the output 'p' 2"):
+        Scoring(prepared, settings, spec())
+    unknown = spec(outputs=[TensorSpec("p", "FP32", (-1, -1))])
+    scoring = Scoring(prepared, settings, unknown)
+    judged = scoring.judge(np.arange(ROWS), {"p": np.zeros((ROWS, 2), np.float32)})
+    assert judged.outcomes["invalid"] == ROWS
+    assert not dict(scoring.errors())
+
+
 def test_perf_analyzers_own_format_carries_expected_answers(tmp_path) -> None:
     path = tmp_path / "input.json"
     path.write_text(

@@ -284,6 +284,27 @@ def test_whatever_a_file_holds_is_columns_or_one_clear_error(form, raw) -> None:
     assert all(isinstance(column, np.ndarray) for column in columns.values())
 
 
+def test_a_recovery_needs_answers(scene) -> None:
+    """Most time out after the accuracy was lost; the few that are answered are right."""
+    probe = scene.probe(baseline_accuracy=0.95, samples_per_request=1)
+    scene.fake.on("infer", model="m").reply(Filled(0.5))
+    while not value(probe, "triton_golden_failing", "labels"):
+        scene.attempt(probe)
+        scene.clock.now += 1
+    for number in range(40):
+        scene.fake.behave()
+        if number % 20:
+            scene.fake.on("infer", model="m").reply(UNAVAILABLE)
+        scene.attempt(probe)
+        scene.clock.now += 1
+    assert value(probe, "triton_golden_failing", "labels") == 1
+    scene.fake.behave()
+    for _ in range(40):
+        scene.attempt(probe)
+        scene.clock.now += 1
+    assert value(probe, "triton_golden_failing", "labels") == 0
+
+
 def interval(probe, metric):
     return [
         value(probe, "triton_golden_score_ci_ratio", metric, bound)

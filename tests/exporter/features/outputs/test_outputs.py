@@ -15,6 +15,7 @@ from exporter.access.mirror_hub import Mirrored
 from exporter.features.outputs.outputs_settings import OutputsSettings
 from exporter.samples import Sample
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
+from numerics.answer_distribution import shape_of
 from numerics.confidence_calibration import calibrate
 
 KEY = ("m", "2")
@@ -111,6 +112,42 @@ def test_what_nobody_serves_or_answers_is_passed_over(scene) -> None:
     publish(scene, np.zeros((0, 3)))
     scene.access.mirror.publish([Mirrored("http", "m", "", "1")])
     assert value(scene, "triton_output_rows_total") is None
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "logits"])
+def test_answers_are_read_like_the_golden_ones(scene, kind) -> None:
+    """As the golden probe reads them: an output that it is told has classes."""
+    width = 1 if kind == "sigmoid" else 3
+
+    def made(rng, rows):
+        scores = rng.normal(0, 3, (rows, width))
+        return 1 / (1 + np.exp(-scores)) if kind == "sigmoid" else scores
+
+    rng = np.random.default_rng(8)
+    golden = shape_of(made(rng, 3000), classes=True)
+    right = (rng.random(3000) < golden.confidence).astype(float)
+    found = calibrate(golden.confidence, right)
+    scene.access.calibration.publish(KEY, Calibrated("p", "set", found, golden.logits))
+    for _ in range(200):
+        publish(scene, made(rng, 1))
+    estimate = value(scene, "triton_estimated_accuracy_ratio")
+    assert estimate == pytest.approx(right.mean(), abs=0.05)
+
+
+def test_answers_without_classes_estimate_no_accuracy(scene) -> None:
+    calibrate_it(scene)
+    rng = np.random.default_rng(8)
+    for _ in range(60):
+        publish(scene, rng.normal(0, 3, (4, 3)), name="q")
+    scene.collector.close()
+    assert value(scene, "triton_estimated_accuracy_ratio") is None
+
+
+def test_rows_of_a_model_without_batches_whose_first_dimension_is_free(scene) -> None:
+    spec = ModelSpec("free", "1", (), (TensorSpec("p", "FP32", (-1, 3)),), 0)
+    scene.access.board.publish(Inventory(models={spec.key: spec}))
+    publish(scene, answers(np.random.default_rng(2), 60), model="free")
+    assert value(scene, "triton_output_rows_total", "free") == 60
 
 
 def test_accuracy_is_estimated_once_the_model_is_calibrated(scene) -> None:

@@ -1,0 +1,67 @@
+"""Columns of text files, which a model's datatypes make numbers or text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from exporter.features.golden import golden_data
+from exporter.features.golden.golden_data import prepare
+from exporter.features.golden.golden_scoring import Scoring
+from exporter.features.golden.golden_settings import GoldenData
+from exporter.triton.protocol_types import ModelSpec, TensorSpec
+
+
+def signature(inputs, outputs):
+    return ModelSpec("m", "1", tuple(inputs), tuple(outputs), 8)
+
+
+def test_names_that_end_in_numbers_are_names(tmp_path) -> None:
+    """PyTorch models of Triton have them."""
+    path = tmp_path / "golden.csv"
+    path.write_text(
+        "INPUT__0[0],INPUT__0[1],INPUT__1,expected:OUTPUT__0\n1.5,2,7,3\n2.5,3,8,4\n"
+    )
+    model = signature(
+        [
+            TensorSpec("INPUT__0", "FP32", (-1, 2)),
+            TensorSpec("INPUT__1", "INT32", (-1, 1)),
+        ],
+        [TensorSpec("OUTPUT__0", "FP32", (-1, 1))],
+    )
+    prepared = prepare(golden_data.read(GoldenData(file=path)), model)
+    assert prepared.inputs["INPUT__0"].tolist() == [[1.5, 2], [2.5, 3]]
+    assert prepared.inputs["INPUT__1"].tolist() == [[7], [8]]
+    assert prepared.expected["OUTPUT__0"].tolist() == [3, 4]
+
+
+def test_text_of_digits_stays_text(tmp_path) -> None:
+    path = tmp_path / "golden.csv"
+    path.write_text("zip,product,expected:code\n01234,A12,007\n00501,123,1.50\n")
+    texts = [TensorSpec(name, "BYTES", (-1, 1)) for name in ("zip", "product")]
+    model = signature(texts, [TensorSpec("code", "BYTES", (-1, 1))])
+    settings = GoldenData(file=path)
+    prepared = prepare(golden_data.read(settings), model)
+    assert prepared.inputs["zip"].ravel().tolist() == [b"01234", b"00501"]
+    assert prepared.inputs["product"].ravel().tolist() == [b"A12", b"123"]
+    answers = np.array([[b"007"], [b"1.50"]], object)
+    judged = Scoring(prepared, settings, model).judge(np.arange(2), {"code": answers})
+    assert judged.outcomes["right"] == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "answered"),
+    [("10000.0", 10_009), ("9007199254740992", 9_007_199_254_740_993)],
+)
+def test_integers_are_equal_or_wrong(tmp_path, wanted, answered) -> None:
+    path = tmp_path / "golden.csv"
+    path.write_text(f"x[0],x[1],x[2],expected:id\n1,2,3,{wanted}\n1,2,4,1\n")
+    model = signature(
+        [TensorSpec("x", "FP32", (-1, 3))],
+        [TensorSpec("id", "INT64", (-1, 1))],
+    )
+    settings = GoldenData(file=path)
+    prepared = prepare(golden_data.read(settings), model)
+    found = {"id": np.array([[answered], [1]])}
+    judged = Scoring(prepared, settings, model).judge(np.arange(2), found)
+    assert (judged.outcomes["right"], judged.outcomes["wrong"]) == (1, 1)
