@@ -42,7 +42,7 @@ _VERDICTS: Final[dict[str, tuple[Tone, str]]] = {
     ),
     "invalid": (
         "note",
-        "INVALID: the load generator's own delays are in the numbers",
+        "INVALID: the load generator was late or too little was seen, so nothing is shown",
     ),
     "finding": ("bad", "FINDING: a weakness"),
     "held": ("good", "HELD: users were served as the hypothesis demands"),

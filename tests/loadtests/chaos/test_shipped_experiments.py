@@ -135,9 +135,24 @@ def require_faults(document: dict[str, Any]) -> None:
 def skip_where_nothing_is_told(ended: Ended) -> None:
     if ended.code == INVALID:
         assert "left behind" not in ended.said
-        why = re.search(r"INVALID.*", ended.said)
+        # Any other reason may be a fault that has no effect, or that nobody watched.
+        why = re.search(r"the sender(?: came too late|'s own p99 delay).*", ended.said)
         assert why is not None, ended.said
         pytest.skip(f"{TRIES} runs told nothing, since this machine was busy: {why[0]}")
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        ("the sender came too late for 70 of 1000 requests", pytest.skip.Exception),
+        ("the sender's own p99 delay is 30 ms", pytest.skip.Exception),
+        ("no wrong answer was seen, though the fault makes them", AssertionError),
+        ("it is unknown whether TritonDown showed it", AssertionError),
+    ],
+)
+def test_only_a_busy_machine_excuses_a_run_that_tells_nothing(reason, outcome):
+    with pytest.raises(outcome):
+        skip_where_nothing_is_told(Ended(INVALID, f"INVALID: x\n  {reason}\n", None))
 
 
 def assert_ended(name: str, ended: Ended) -> None:
@@ -188,7 +203,8 @@ def test_short_form_of_the_rest(name, run):
 def test_an_alert_of_a_real_prometheus_fires_in_time(run):
     require("prometheus")
     ended = run("stub-killed-paged", SHIPPED["stub-killed-paged"]).result()
-    assert ended.code in {HELD, INVALID}, ended.said
+    skip_where_nothing_is_told(ended)
+    assert ended.code == HELD, ended.said
     assert "TritonReadinessLie" in json.dumps(ended.journal)
 
 
