@@ -20,7 +20,7 @@ from monitoring import free_port
 from waiting import patience
 
 from exporter.histograms.histogram import Histogram
-from loadtests import plan
+from loadtests import load_objective, plan
 from loadtests.distributed import sender
 from loadtests.distributed.coordinator import Coordinator, Tally, distributed_text
 from loadtests.result import Outcome, Requests
@@ -73,6 +73,13 @@ def test_every_time_of_a_request_is_tallied_from_where_it_begins() -> None:
         "first_response": (1, 3.0),
         "mean_gap": (1, 1.0),
     }
+    late, failed, gap = (
+        found.judged(term)
+        for term in load_objective.parse("p50<6s,errors<80%,itl_p50<2s").terms
+    )
+    assert (late.passed, late.missed_ratio) == (False, 1.0)
+    assert (failed.passed, failed.missed_ratio) == (None, 0.75)  # too few
+    assert (gap.passed, gap.missed_ratio) == (None, None)
 
 
 @pytest.mark.parametrize("workers", [2, 5])

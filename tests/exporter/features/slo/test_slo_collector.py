@@ -60,6 +60,12 @@ def test_an_objective_is_exposed_with_its_events_burn_rates_and_budget() -> None
     expected = of("answers", 0.9, 98, 2) | burning | left | fast
     assert collected() == pytest.approx(expected)
 
+    changed = objectives[1].model_copy(update={"threshold_seconds": 2})
+    after = SloSettings(objectives=(changed, objectives[0])).build(access)
+    fresh = after.objectives[0]
+    after.inherit(collector)
+    assert after.objectives == [fresh, collector.objectives[0]]
+
     # Two days later nothing of it lies in the budget's window of one.
     now = 2 * 86_400.0
     found = collected()

@@ -143,10 +143,22 @@ def test_replicas_are_summed_before_they_are_divided(promtool, tmp_path) -> None
 
 
 def test_an_objective_too_lax_to_burn_fast_has_no_alert_that_cannot_fire() -> None:
-    rules = yaml.safe_load(rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos)))
-    (lax,) = [g for g in rules["groups"] if g["name"] == "tritonwatch-slo-lax"]
-    alerts = [rule["alert"] for rule in lax["rules"] if "alert" in rule]
-    assert alerts == ["TritonSLOBurnTicket"]
+    text = rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos))
+    (lax,) = [
+        group
+        for group in yaml.safe_load(text)["groups"]
+        if group["name"] == "tritonwatch-slo-lax"
+    ]
+    (alert,) = [rule for rule in lax["rules"] if "alert" in rule]
+    assert alert["alert"] == "TritonSLOBurnTicket"
+    # Three times the budget would be more than all events.
+    expression = (
+        '(slo:sli_error:ratio_rate3d{slo="lax"} > 1 * 0.5\n'
+        '  and slo:sli_error:ratio_rate6h{slo="lax"} > 1 * 0.5)'
+    )
+    assert alert["expr"] == expression
+    assert "its objective allows 50.0000%." in alert["annotations"]["description"]
+    assert f"expr: |-\n{expression}".replace("\n", "\n      ") in text
 
 
 def test_an_alert_sees_what_the_same_evaluation_recorded() -> None:

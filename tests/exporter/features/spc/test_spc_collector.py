@@ -180,7 +180,11 @@ class TestAlarms:
             scene.look(score(value))
         assert scene.value("triton_spc_learning") == 1
         assert scene.value("triton_spc_alarm", "cusum") is None
-        scene.look(score(0.97))
+        with capture_logs() as log:
+            for _ in range(2):
+                scene.look(score(0.97))
+        [learnt] = [line for line in log if line["event"] == "spc_baseline_learnt"]
+        assert learnt["mean"] == scene.value("triton_spc_baseline_mean")
         assert scene.value("triton_spc_learning") == 0
         assert scene.value("triton_spc_info", "independent") == 1
         assert 5 < scene.value("triton_spc_baseline_effective_samples") <= 30
