@@ -181,7 +181,7 @@ class TestAlarms:
         assert scene.value("triton_spc_learning") == 1
         assert scene.value("triton_spc_alarm", "cusum") is None
         with capture_logs() as log:
-            for _ in range(2):
+            for _ in range(3):
                 scene.look(score(0.97))
         [learnt] = [line for line in log if line["event"] == "spc_baseline_learnt"]
         assert learnt["mean"] == scene.value("triton_spc_baseline_mean")
