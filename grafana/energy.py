@@ -7,13 +7,13 @@ from typing import Any
 from grafana.frame import framed
 from grafana.panels import (
     Query,
-    columns,
     good_above,
     good_below,
     latest,
     number,
     rate,
     series,
+    weighted,
 )
 from grafana.tables import rows
 
@@ -60,8 +60,8 @@ def _now() -> list[Any]:
                 "sum(rate(triton_model_energy_joules_total<s>[$__rate_interval]))"
                 " / (sum(rate(triton_model_energy_joules_total<s>[$__rate_interval]))"
                 " + sum(rate(triton_idle_energy_joules_total<s>[$__rate_interval]))"
-                " + sum(rate(triton_unattributed_energy_joules_total<s>"
-                "[$__rate_interval])))"
+                " + (sum(rate(triton_unattributed_energy_joules_total<s>"
+                "[$__rate_interval])) or vector(0)))"
             ),
         ),
     ]
@@ -71,10 +71,13 @@ def _models() -> list[Any]:
     return [
         series(
             "Energy of an inference",
-            "Active: energy of running it. Full: including its share of idle power.",
+            "All joules over all inferences of the replicas that measure them. Active: energy"
+            " of running it. Full: including its share of idle power.",
             "joule",
-            latest(
-                "avg", "triton_inference_energy_joules<v>", "model, boundary, basis"
+            weighted(
+                "sum without (source) (triton_inference_energy_joules<v>)",
+                "triton_inferences_total<v>",
+                "model, boundary, basis",
             ),
             alerts=["TritonEnergyPerInferenceUp"],
         ),
@@ -87,15 +90,15 @@ def _models() -> list[Any]:
         ),
         rows(
             "Efficiency and cost",
-            "Over the sliding window. Cost is based on the configured prices.",
+            "Over the replicas, each weighted by its inferences. Cost is based on the "
+            "configured prices.",
             "none",
-            *columns(
-                "avg",
+            *(_per_watt(boundary) for boundary in ("gpu", "host")),
+            weighted(
+                "triton_model_cost_per_thousand_inferences<v>",
+                "triton_inferences_total<v>",
                 "model, version, basis",
-                {
-                    "inferences/s per watt": "triton_model_inferences_per_second_per_watt<v>",
-                    "cost of 1,000": "triton_model_cost_per_thousand_inferences<v>",
-                },
+                legend="cost of 1,000",
             ),
         ),
         series(
@@ -122,6 +125,17 @@ def _models() -> list[Any]:
             ),
         ),
     ]
+
+
+def _per_watt(boundary: str) -> Query:
+    """Inferences over joules of one boundary, which is one over the joules of each."""
+    joules = weighted(
+        "sum without (source) ("
+        f'triton_inference_energy_joules<v,boundary="{boundary}">)',
+        "triton_inferences_total<v>",
+        "model, version, basis",
+    )
+    return Query(f"1 / ({joules.expr})", f"inferences/s per watt, {boundary}")
 
 
 def _balance() -> list[Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
 from grafana.latency_queries import BAND, fleet_quantiles, p99_of_replicas
-from grafana.panels import Query, latest, quotient, rate, series
+from grafana.panels import Query, latest, quotient, rate, series, weighted
+
+_OUTPUT: Final = 'triton_tokens_total<v,direction="output">'
 
 
 def build() -> Any:
@@ -130,8 +132,10 @@ def _tokens() -> list[Any]:
             "The model's total energy divided by its output tokens. Active: energy "
             "of running it. Full: including its share of idle power.",
             "joule",
-            latest(
-                "avg", "1000 * triton_token_energy_joules<v>", "model, boundary, basis"
+            weighted(
+                "1000 * sum without (source) (triton_token_energy_joules<v>)",
+                _OUTPUT,
+                "model, boundary, basis",
             ),
         ),
         series(
@@ -139,9 +143,9 @@ def _tokens() -> list[Any]:
             "Based on the configured prices. Active: cost of running it. Full: "
             "including a share of the overhead.",
             "short",
-            latest(
-                "avg",
+            weighted(
                 "triton_model_cost_per_thousand_tokens<v>",
+                _OUTPUT,
                 "model, currency, basis",
             ),
         ),
@@ -150,9 +154,9 @@ def _tokens() -> list[Any]:
             "Grams of CO2 equivalent, from the carbon intensity of the grid and the "
             "PUE.",
             "massg",
-            latest(
-                "avg",
+            weighted(
                 "triton_model_carbon_per_thousand_tokens_grams<v>",
+                _OUTPUT,
                 "model, basis",
             ),
         ),

@@ -85,6 +85,22 @@ def quotient(above: str, below: str, by: str = "", legend: str | None = None) ->
     )
 
 
+def weighted(gauge: str, counter: str, by: str, legend: str | None = None) -> Query:
+    """Return a gauge by these labels, that of each replica weighted by a counter's rate.
+
+    Of joules for each inference, weighted by inferences, that is all joules over all
+    inferences; a mean would count an idle replica as much as a busy one.
+    """
+    weight = (
+        "* on (job, instance, model, version) group_left () sum by (job, instance, model,"
+        f" version) (rate({counter}[$__rate_interval]))"
+    )
+    return Query(
+        f"sum by ({by}) ({gauge} {weight}) / sum by ({by}) (({gauge}) ^ 0 {weight})",
+        _legend(by, legend),
+    )
+
+
 def highest(gauge: str) -> Query:
     """Return the ten features for which a gauge is the highest."""
     return Query(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from grafana.frame import framed
 from grafana.panels import (
@@ -17,6 +17,9 @@ from grafana.panels import (
     series,
 )
 from grafana.tables import rows
+
+# Every program has these metrics; of all jobs, only the sidecars are meant.
+_OURS: Final = "and on (job, instance) tritonwatch_build_info<s>"
 
 
 def build() -> Any:
@@ -109,10 +112,13 @@ def _collectors() -> list[Any]:
         ),
         number(
             "Sidecars scraped",
-            "Share of the selected sidecars that Prometheus can scrape. Nothing is "
-            "known about the others, not even whether their server is down.",
+            "Share of the selected sidecars of the last day that Prometheus can scrape. "
+            "Nothing is known about the others, not even whether their server is down.",
             "percentunit",
-            Query("avg(up<s>)"),
+            Query(
+                "avg(up<s> and on (job, instance)"
+                " present_over_time(tritonwatch_build_info<s>[1d]))"
+            ),
             span=8,
             steps=good_above(0.5, 1),
             alerts=["TritonwatchDown"],
@@ -232,13 +238,14 @@ def _cost() -> list[Any]:
             "CPU time that the sidecar uses, in cores.",
             "short",
             Query(
-                "rate(process_cpu_seconds_total<s>[$__rate_interval])", "{{instance}}"
+                f"rate(process_cpu_seconds_total<s>[$__rate_interval]) {_OURS}",
+                "{{instance}}",
             ),
         ),
         series(
             "Memory",
             "Resident memory of the sidecar.",
             "bytes",
-            Query("process_resident_memory_bytes<s>", "{{instance}}"),
+            Query(f"process_resident_memory_bytes<s> {_OURS}", "{{instance}}"),
         ),
     ]

@@ -11,6 +11,8 @@ import promql
 import pytest
 import yaml
 
+from exporter.features.slo.slo_rules import rules_file
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = sorted((DEPLOY / "prometheus" / "rules").glob("*.yaml"))
 TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.yaml"))
@@ -143,6 +145,22 @@ def test_rules_ask_for_series_and_labels_of_the_catalogue(expression) -> None:
             continue
         assert selector.metric in names, selector.metric
         assert selector.labels <= names[selector.metric] | promql.FOREIGN_LABELS
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *EXPRESSIONS,
+        *(
+            pytest.param(rule["expr"], id=f"written/{rule['record']}")
+            for group in yaml.safe_load(rules_file([]))["groups"]
+            for rule in group["rules"]
+        ),
+    ],
+)
+def test_windows_hold_at_prometheus_scrape_interval_of_a_minute(expression) -> None:
+    for number, unit in re.findall(r"\[(\d+)([smhd])[\]:]", expression):
+        assert int(number) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit] >= 4 * 60
 
 
 def test_no_runbook_is_of_an_alert_that_does_not_exist() -> None:

@@ -323,7 +323,7 @@ class TestEveryQuery:
 
     def test_rates_follow_the_scrape_interval(self, query) -> None:
         for window in re.findall(r"\[([^\]]+)\]", query):
-            assert window in {"$__rate_interval", "1h"}
+            assert window in {"$__rate_interval", "1h", "1d"}
 
     def test_counters_are_only_asked_for_their_rise(self, query) -> None:
         filled = promql.filled_in(query)

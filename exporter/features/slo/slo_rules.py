@@ -116,29 +116,37 @@ def _group(objective: Objective, links: Links) -> dict[str, Any]:
 
 def _recorded(objective: Objective) -> list[dict[str, Any]]:
     labels = {"slo": objective.name}
-    days = f"{objective.window_days:g}d"
+    whole = _duration(objective.window_days)
     rules: list[dict[str, Any]] = [
         {
             "record": f"slo:sli_error:ratio_rate{window}",
             "expr": _error_ratio(objective.name, window),
             "labels": labels,
         }
-        for window in (*WINDOWS, *(() if days in WINDOWS else (days,)))
+        for window in (*WINDOWS, *(() if whole in WINDOWS else (whole,)))
     ]
     rules += [
         {
             "record": "slo:objective:ratio",
-            "expr": f"vector({objective.objective_ratio:g})",
+            "expr": f"vector({objective.objective_ratio:.10g})",
             "labels": labels,
         },
         {
             "record": "slo:error_budget_remaining:ratio",
-            "expr": f'1 - slo:sli_error:ratio_rate{days}{{slo="{objective.name}"}}'
+            "expr": f'1 - slo:sli_error:ratio_rate{whole}{{slo="{objective.name}"}}'
             f" / {_allowed(objective)}",
             "labels": labels,
         },
     ]
     return rules
+
+
+def _duration(days: float) -> str:
+    """Return days as Prometheus writes them, which has whole numbers only."""
+    for unit, in_a_day in (("d", 1), ("h", 24)):
+        if days * in_a_day % 1 == 0:
+            return f"{days * in_a_day:.0f}{unit}"
+    return f"{days * 1440:.0f}m"
 
 
 def _error_ratio(name: str, window: str) -> str:
@@ -211,18 +219,18 @@ def _fleet_quantiles() -> Iterator[tuple[str, str]]:
 
 
 def _fleet_load() -> Iterator[tuple[str, str]]:
-    requests = 'sum by ({by}) (rate(triton_requests_total{{outcome="success"}}[1m]))'
-    queue = "sum by ({by}) (rate(triton_model_queue_seconds_total[1m]))"
+    requests = 'sum by ({by}) (rate(triton_requests_total{{outcome="success"}}[5m]))'
+    queue = "sum by ({by}) (rate(triton_model_queue_seconds_total[5m]))"
     for level, by in (("model", "model"), ("instance", "instance")):
         yield (
-            f"{level}:triton_queue_seconds_per_request:rate1m",
+            f"{level}:triton_queue_seconds_per_request:rate5m",
             f"{queue.format(by=by)} / ({requests.format(by=by)} > 0)",
         )
     yield (
-        "model:triton_requests:rate1m",
-        "sum by (model) (rate(triton_requests_total[1m]))",
+        "model:triton_requests:rate5m",
+        "sum by (model) (rate(triton_requests_total[5m]))",
     )
     yield (
-        "instance:triton_busy:ratio_rate1m",
-        "sum by (instance) (rate(triton_model_busy_seconds_total[1m]))",
+        "instance:triton_busy:ratio_rate5m",
+        "sum by (instance) (rate(triton_model_busy_seconds_total[5m]))",
     )

@@ -23,6 +23,9 @@ SLOS = b"""
 slos:
   - {kind: availability, name: avail, objective_ratio: 0.99}
   - {kind: availability, name: lax, objective_ratio: 0.5}
+  - {kind: availability, name: part, objective_ratio: 0.9999999, window_days: 7.5}
+  - {kind: availability, name: odd, objective_ratio: 0.9, window_days: 1.0001}
+  - {kind: availability, name: day, objective_ratio: 0.9, window_days: 1}
 """
 ALERTS = [severity.alert for severity in SEVERITIES]
 
@@ -90,6 +93,21 @@ def check(
 def test_promtool_finds_the_file_clean(promtool) -> None:
     result = promtool("check", "rules", "rules.yml")
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_window_of_any_length_is_a_duration_of_prometheus() -> None:
+    rules = yaml.safe_load(rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos)))
+    records = {
+        (rule["labels"]["slo"], rule["record"]): rule["expr"]
+        for group in rules["groups"]
+        for rule in group["rules"]
+        if "record" in rule and "slo" in rule.get("labels", ())
+    }
+    for slo, window in (("part", "180h"), ("odd", "1440m"), ("day", "1d")):
+        record = f"slo:sli_error:ratio_rate{window}"
+        assert f"[{window}]" in records[slo, record]
+        assert record in records[slo, "slo:error_budget_remaining:ratio"]
+    assert records["part", "slo:objective:ratio"] == "vector(0.9999999)"
 
 
 def test_a_fast_burn_pages_and_asks_for_a_ticket(promtool, tmp_path) -> None:
@@ -178,22 +196,23 @@ def test_every_alert_has_a_runbook(alert) -> None:
 
 
 def test_the_autoscaler_is_not_misled_by_idle_models(promtool, tmp_path) -> None:
+    """Scraped once a minute, as Prometheus does unless it is told otherwise."""
     tests = {
         "rule_files": ["rules.yml"],
-        "evaluation_interval": "15s",
+        "evaluation_interval": "1m",
         "tests": [
             {
-                "interval": "15s",
+                "interval": "1m",
                 "input_series": [
                     {
                         "series": 'triton_model_queue_seconds_total{model="busy",'
                         'version="1",instance="a"}',
-                        "values": "0+1.5x20",
+                        "values": "0+6x20",
                     },
                     {
                         "series": 'triton_requests_total{model="busy",version="1",'
                         'outcome="success",instance="a"}',
-                        "values": "0+150x20",
+                        "values": "0+600x20",
                     },
                     {
                         "series": 'triton_model_queue_seconds_total{model="idle",'
@@ -208,14 +227,14 @@ def test_the_autoscaler_is_not_misled_by_idle_models(promtool, tmp_path) -> None
                 ],
                 "promql_expr_test": [
                     {
-                        "expr": "round(instance:triton_queue_seconds_per_request:rate1m"
+                        "expr": "round(instance:triton_queue_seconds_per_request:rate5m"
                         " * 1e6)",
-                        "eval_time": "5m",
+                        "eval_time": "10m",
                         "exp_samples": [{"labels": '{instance="a"}', "value": 10_000}],
                     },
                     {
-                        "expr": "count(model:triton_queue_seconds_per_request:rate1m)",
-                        "eval_time": "5m",
+                        "expr": "count(model:triton_queue_seconds_per_request:rate5m)",
+                        "eval_time": "10m",
                         "exp_samples": [{"labels": "{}", "value": 1}],
                     },
                 ],
