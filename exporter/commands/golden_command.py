@@ -21,9 +21,9 @@ from exporter.features.golden import golden_data as data
 from exporter.features.golden import golden_formats
 from exporter.features.golden.answer_quality import agree, content, shown
 from exporter.features.golden.golden_data import prepare
-from exporter.features.golden.golden_request import Asker
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
+from exporter.own_requests.asking import Asker
 from exporter.system import whole_file
 
 if TYPE_CHECKING:

@@ -321,6 +321,8 @@ def _triton_only(config: Config) -> Iterator[str]:
             yield _needs_triton(f"a probe {probe.label!r} over gRPC alone")
         elif probe.kind == "golden" and probe.data.embeddings:
             yield _needs_triton(f"a check by embeddings of the probe {probe.label!r}")
+    if any(entry.embedding is not None for entry in config.drift):
+        yield _needs_triton("drift of embeddings")
     if config.comparisons:
         yield _needs_triton("the section comparisons")
     if config.multi_target.open or config.multi_target.allow:

@@ -12,6 +12,7 @@ from exporter import catalogue
 from exporter.access.inventory import versions_of
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.features.drift import drift_samples
+from exporter.features.drift.drift_embedding import EmbeddedTexts
 from exporter.features.drift.drift_subject import Subject
 from exporter.samples import Sample
 
@@ -103,6 +104,9 @@ class DriftCollector:
                 for key, subject in predecessor.subjects.items()
                 if self.continues(subject)
             }
+            for subject in self.subjects.values():
+                # With the clients of this collector: the predecessor's are closed.
+                subject.embedded = self._embedded(subject.settings)
 
     def document(self) -> dict[str, Any]:
         """Return the watched models, their changes, and reasons why others are not watched."""
@@ -135,11 +139,11 @@ class DriftCollector:
         found: dict[str, DriftSettings] = {}
         for entry in self._entries:
             if fnmatchcase(model, entry.models):
-                found.setdefault(entry.side, entry)
+                found.setdefault(entry.watched, entry)
         return [found[side] for side in sorted(found)]
 
     def _subject(self, model: str, entry: DriftSettings) -> Subject | None:
-        key = (model, entry.side)
+        key = (model, entry.watched)
         if key not in self.subjects:
             if len(self.subjects) >= MAX_SUBJECTS and not self._make_room():
                 if not self._full:
@@ -147,9 +151,17 @@ class DriftCollector:
                 self._full = True
                 return None
             self.subjects[key] = Subject(
-                entry, model, clock=self._access.clock, wall_clock=self._wall_clock
+                entry,
+                model,
+                clock=self._access.clock,
+                wall_clock=self._wall_clock,
+                embedded=self._embedded(entry),
             )
         return self.subjects[key]
+
+    def _embedded(self, entry: DriftSettings) -> EmbeddedTexts | None:
+        chosen = entry.embedding
+        return None if chosen is None else EmbeddedTexts(chosen, self._access)
 
     def _make_room(self) -> bool:
         """Drop a model that the server no longer has; return whether there was one."""
@@ -171,7 +183,9 @@ class DriftCollector:
             for subject in self._wanted.get(request.model, ()):
                 inputs = subject.settings.side == "inputs"
                 tensors = request.inputs if inputs else request.outputs
-                if tensors:
+                if tensors and subject.embedded is not None:
+                    subject.embedded.add(tensors)
+                elif tensors:
                     subject.add(tensors, request.version)
 
     def _accuracies(self) -> dict[str, float]:

@@ -49,7 +49,7 @@ def of_model(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
 
 
 def _of_side(subject: Subject) -> Iterator[Sample]:
-    key = (subject.model, subject.settings.side)
+    key = (subject.model, subject.settings.watched)
     yield Sample(catalogue.DRIFT_STATE, 1, (*key, subject.state))
     if subject.learner is not None:
         yield Sample(catalogue.DRIFT_REFERENCE_ROWS, subject.learner.rows, key)
@@ -87,7 +87,7 @@ def _outlook(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
     found = []
     for subject in subjects:
         for signal, forecast in subject.outlooks.forecasts.items():
-            name = f"{signal} of {subject.settings.side}"
+            name = f"{signal} of {subject.settings.watched}"
             outlook = forecast.outlook.value
             yield Sample(catalogue.RETRAIN_OUTLOOK, 1, (model, name, outlook))
         if (eta := subject.outlooks.eta) is not None:
@@ -226,7 +226,7 @@ def document(subject: Subject) -> dict[str, Any]:
     """Return JSON-able values; unknown ones are None."""
     found: dict[str, Any] = {
         "model": subject.model,
-        "side": subject.settings.side,
+        "side": subject.settings.watched,
         "state": subject.state,
         "problems": list(subject.problems),
         "alarm": None,

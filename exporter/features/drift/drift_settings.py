@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 Side = Literal["inputs", "outputs"]
+Watched = Literal["inputs", "outputs", "input_embeddings", "output_embeddings"]
 StatisticName = Literal[
     "jensen_shannon",
     "kolmogorov_smirnov",
@@ -109,6 +110,19 @@ class DriftForecastSettings(Settings):
         return self
 
 
+class DriftEmbeddingSettings(Settings):
+    """Watch what texts are about, by their embeddings."""
+
+    model: str = Field(min_length=1, max_length=200)
+    """A model of the same server that embeds text: one input of BYTES, and one output of
+    floats with fixed dimensions."""
+    tensor: str = Field(min_length=1, max_length=200)
+    """Name of the tensor of text."""
+    texts_per_second: float = Field(default=1.0, gt=0, le=100)
+    """Maximum rate of texts that are embedded, drawn at random from those that were
+    mirrored. They are our own requests, and no production."""
+
+
 class DriftSettings(Settings):
     """Compare the data of some models, received by the taps, with a reference."""
 
@@ -127,6 +141,9 @@ class DriftSettings(Settings):
     text: tuple[str, ...] = Field(default=(), max_length=64)
     """With `learn`: tensors of free text, such as prompts. Length, characters, repetition and
     refusals of each are watched, as `TENSOR.characters` and so on; the text is not kept."""
+    embedding: DriftEmbeddingSettings | None = Field(default=None)
+    """With `learn`: watch the embeddings of one tensor of text instead of the tensors.
+    Its metrics have the side `input_embeddings` or `output_embeddings`."""
     window: DriftWindowSettings = Field(default=DriftWindowSettings())
     """Size of the windows that are compared with the reference."""
     false_alarms_per_month: float = Field(default=1.0, gt=0, le=1000)
@@ -168,9 +185,18 @@ class DriftSettings(Settings):
         """Windows of a month, at their closest, for each false alarm allowed."""
         return MONTH_SECONDS / self.window.seconds / self.false_alarms_per_month
 
+    @property
+    def watched(self) -> Watched:
+        """Value of the label `side`."""
+        if self.embedding is None:
+            return self.side
+        return "input_embeddings" if self.side == "inputs" else "output_embeddings"
+
     def model_mentions(self) -> Iterator[ModelMention]:
-        """The pattern of the models."""
-        return pattern_mentions("models", [self.models])
+        """The pattern of the models, and the one that embeds their texts."""
+        yield from pattern_mentions("models", [self.models])
+        if self.embedding is not None:
+            yield ModelMention("embedding.model", self.embedding.model)
 
     @model_validator(mode="after")
     def _sensible(self) -> DriftSettings:
@@ -180,10 +206,17 @@ class DriftSettings(Settings):
                 f"found {found} of reference and learn; set `reference` to a profile "
                 "or set `learn: {}`"
             )
-        if (self.features or self.text) and self.learn is None:
-            found = "features" if self.features else "text"
+        chosen = {
+            "features": self.features,
+            "text": self.text,
+            "embedding": self.embedding,
+        }
+        named = next((name for name, value in chosen.items() if value), None)
+        if self.embedding is not None and named != "embedding":
+            raise ValueError(f"found {named} with embedding; want an entry for each")
+        if named is not None and self.learn is None:
             raise ValueError(
-                f"found {found} with a reference, which has its own; choose them when "
+                f"found {named} with a reference, which has its own; choose them when "
                 "you create it with `tritonwatch drift fit`"
             )
         names = [feature.name for feature in self.features]
@@ -205,7 +238,7 @@ class DriftSettings(Settings):
 
 def doubled_entries(entries: Sequence[DriftSettings]) -> list[str]:
     """Entries that can never match, since one before has the same models and side."""
-    keys = [(entry.models, entry.side) for entry in entries]
+    keys = [(entry.models, entry.watched) for entry in entries]
     return [
         f"found two drift entries for the {side} of {models!r}; want one"
         for models, side in sorted({key for key in keys if keys.count(key) > 1})

@@ -15,7 +15,7 @@ from exporter.system import whole_file
 
 if TYPE_CHECKING:
     from drift.codec import Buffer
-    from exporter.features.drift.drift_settings import Side
+    from exporter.features.drift.drift_settings import Watched
 
 log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ def read_whole(path: Path) -> bytes:
 class Store:
     """The files of one model's watch below a folder; without a folder keeps nothing."""
 
-    def __init__(self, folder: Path | None, model: str, side: Side) -> None:
+    def __init__(self, folder: Path | None, model: str, side: Watched) -> None:
         self._folder = folder
         name = quote(model, safe="")
         if len(name) > _LONGEST_NAME:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from drift.features import Schema
+    from exporter.features.drift.drift_embedding import EmbeddedTexts
     from exporter.features.drift.drift_settings import DriftSettings
     from exporter.features.drift.drift_tensors import Declared
     from exporter.triton.protocol_types import ModelSpec
@@ -40,7 +41,6 @@ _PROFILE: Final = "profile"
 _FORMER: Final = "former-profile"
 _STATE: Final = "state"
 _OUTLOOK: Final = "outlook"
-_JOINT_OUTPUTS: Final = f"{RESERVED} outputs)"
 # A large state takes long to write: never more than this share of the time.
 _SAVING_SHARE: Final = 0.05
 
@@ -55,6 +55,7 @@ class Subject:
         *,
         clock: Callable[[], float],
         wall_clock: Callable[[], float] = time.time,
+        embedded: EmbeddedTexts | None = None,
     ) -> None:
         self.settings = settings
         self.model = model
@@ -66,9 +67,9 @@ class Subject:
         self.saved_at: float | None = None
         self.save_by: float | None = None
         """Wall time by which the state should be written again; None if it is not kept."""
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._store = Store(settings.state, model, settings.side)
+        self._clock, self._wall_clock = clock, wall_clock
+        self.embedded = embedded
+        self._store = Store(settings.state, model, settings.watched)
         self._seen: object = None
         self._versions: dict[str, dict[str, Declared]] = {}
         self._unwatched: frozenset[str] = frozenset()
@@ -99,18 +100,22 @@ class Subject:
         """
         reference = self.settings.reference
         stamp = None if reference is None else whole_file.stamp(reference)
-        seen = (tuple(specs), stamp, frozenset(used))
+        embedder = self.embedded and self.embedded.embedder()
+        seen = (*specs, stamp, frozenset(used), embedder)
         if seen == self._seen:
             return
         self._seen = seen
-        side = self.settings.side
-        self._versions = {spec.version: declared(spec, side) for spec in specs}
         try:
+            self._versions = {spec.version: self._declared(spec) for spec in specs}
             self._begin(used)
         except DriftError as error:
             self._refuse(error)
         except OSError as error:
             self._unread(error)
+
+    def _declared(self, spec: ModelSpec) -> dict[str, Declared]:
+        found = declared(spec, self.settings.side)
+        return found if self.embedded is None else self.embedded.declared(found)
 
     def _unread(self, error: OSError) -> None:
         """Handle a file that may be valid but cannot be read: try again the next time."""
@@ -123,13 +128,8 @@ class Subject:
         rows, problems = self._counted(schema)
         doubled = sorted(used & set(schema.names))
         if doubled:
-            raise ProfileError(
-                [
-                    f"feature {name!r} is among both the inputs and the outputs of "
-                    "the model"
-                    for name in doubled
-                ]
-            )
+            both = "is among both the inputs and the outputs of the model"
+            raise ProfileError([f"feature {name!r} {both}" for name in doubled])
         if profile is None:
             self._learn(schema)
         elif self.watch is None or self.watch.profile is not profile:
@@ -220,9 +220,10 @@ class Subject:
 
     def _named(self, profile: Profile) -> Profile:
         """The profile, with names that the model's other side does not have."""
-        if self.settings.side == "inputs":
+        side = self.settings.watched.replace("_", " ")
+        if side == "inputs":
             return profile
-        return replace(profile, joint_name=_JOINT_OUTPUTS)
+        return replace(profile, joint_name=f"{RESERVED} {side})")
 
     def _learn(self, schema: Schema) -> None:
         if self.learner is None or self.learner.schema != schema:
@@ -333,6 +334,8 @@ class Subject:
 
         `accuracy` is the model's estimated one.
         """
+        if self.embedded is not None and (rows := self.embedded.rows()):
+            self.add(rows, "")
         if self.learner is not None and self.learner.done:
             self._learnt(self.learner)
         if self.watch is None:
@@ -369,8 +372,9 @@ class Subject:
         self._alarm = alarm
 
     def _log(self, level: str, event: str, **fields: object) -> None:
-        side = self.settings.side
-        getattr(log, level)(event, model=self.model, side=side, **fields)
+        getattr(log, level)(
+            event, model=self.model, side=self.settings.watched, **fields
+        )
 
     def close(self) -> None:
         """Write the state; a reference that is still being learnt is lost."""

@@ -16,8 +16,9 @@ from exporter.features.golden.golden_budget import (
     loss_chart,
 )
 from exporter.features.golden.golden_data import prepare
-from exporter.features.golden.golden_request import Asker, Embedder
+from exporter.features.golden.golden_embedding import Embedder
 from exporter.features.golden.golden_scoring import OUTCOMES, Scoring
+from exporter.own_requests.asking import Asker
 from exporter.samples import Sample
 
 if TYPE_CHECKING:

@@ -1,0 +1,132 @@
+"""Texts that wait to be embedded, and the tensor that they become.
+
+Texts are drawn in the taps' threads, and embedded in the collector's. None is kept longer.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import structlog
+
+from drift.errors import ProfileError
+from drift.text_features import MAX_CHARACTERS
+from exporter.errors import TritonError
+from exporter.features.drift.drift_tensors import Declared
+from exporter.own_requests.embedding import TextEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from exporter.access.collector_base import Access
+    from exporter.features.drift.drift_settings import DriftEmbeddingSettings
+    from exporter.triton.protocol_types import ModelSpec
+
+    Tensors = Mapping[str, NDArray[np.generic[Any]]]
+
+log = structlog.get_logger()
+
+SUFFIX: Final = ".embedding"
+MAX_HELD: Final = 512
+"""Limit of the texts that wait: 8 MiB with the limit of each."""
+_TIMEOUT_SECONDS: Final = 5.0
+_MOST_SECONDS: Final = 10.0
+"""Limit of the time of one round; what is left then is dropped."""
+
+
+class EmbeddedTexts:
+    """A random sample of one tensor's texts. `add` is thread-safe."""
+
+    def __init__(self, settings: DriftEmbeddingSettings, access: Access) -> None:
+        self.name = settings.tensor + SUFFIX
+        self._settings = settings
+        self._clock = access.clock
+        # Not for secrets: it chooses what is sampled, no more.
+        self._rng = np.random.default_rng()
+        self._embedder = TextEmbedder(
+            access, self._rng, timeout_seconds=_TIMEOUT_SECONDS, purpose="drift"
+        )
+        self._lock = threading.Lock()
+        self._held: list[bytes] = []
+        self._seen = 0
+        self._taken_at = access.clock()
+        self._failing = False
+
+    def embedder(self) -> ModelSpec | None:
+        """The model that embeds; None while the server does not have it."""
+        return self._embedder.found(self._settings.model)
+
+    def declared(self, tensors: Mapping[str, Declared]) -> dict[str, Declared]:
+        """The tensor of embeddings of a model that has `tensors`.
+
+        Raises:
+            ProfileError: it has no such text, or the other model embeds none.
+        """
+        name, model = self._settings.tensor, self._settings.model
+        if name not in tensors or tensors[name].datatype != "BYTES":
+            raise ProfileError([f"the model has no tensor {name!r} of text"])
+        try:
+            width = self._embedder.width(model)
+        except TritonError as error:
+            raise ProfileError([str(error)]) from None
+        if not width:
+            problem = f"embedding model {model!r} leaves the size of its output open"
+            raise ProfileError([problem])
+        return {self.name: Declared(self.name, "FP32", (width,), whole=False)}
+
+    def add(self, request: Tensors) -> None:
+        """Draw from the texts of a request."""
+        texts = request.get(self._settings.tensor)
+        if texts is None or texts.dtype.kind != "O":
+            return
+        for text in texts.ravel().tolist():
+            if isinstance(text, bytes):
+                self._draw(text[:MAX_CHARACTERS])
+
+    def _draw(self, text: bytes) -> None:
+        with self._lock:
+            self._seen += 1
+            if len(self._held) < MAX_HELD:
+                self._held.append(text)
+                return
+            place = int(self._rng.integers(self._seen))
+            if place < MAX_HELD:
+                self._held[place] = text
+
+    def rows(self) -> Tensors:
+        """Embed as many of the drawn texts as the rate allows; empty where none is."""
+        now = self._clock()
+        # No more than come in one round: an idle time is not made up for.
+        most = self._settings.texts_per_second * min(now - self._taken_at, 60.0)
+        if most < 1:
+            return {}
+        with self._lock:
+            texts, self._held, self._seen = self._held, [], 0
+        self._taken_at = now
+        order = self._rng.permutation(len(texts))[: int(most)]
+        vectors = self._embedded([texts[place] for place in order])
+        return {self.name: np.concatenate(vectors)} if vectors else {}
+
+    def _embedded(self, texts: list[bytes]) -> list[NDArray[np.float32]]:
+        model, found = self._settings.model, []
+        size = self._embedder.size(model)
+        until = self._clock() + _MOST_SECONDS
+        for begin in range(0, len(texts), size):
+            if self._clock() >= until:
+                break
+            try:
+                vectors = self._embedder.vectors(model, texts[begin : begin + size])
+            except TritonError as error:
+                if not self._failing:
+                    log.warning(
+                        "drift_embedding_failed", model=model, reason=str(error)
+                    )
+                self._failing = True
+                break
+            self._failing = False
+            found.append(vectors.astype(np.float32))
+        return found
