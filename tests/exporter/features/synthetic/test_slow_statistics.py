@@ -14,8 +14,8 @@ from fake_triton import FakeModel, FakeTriton, Hung, Slow
 from waiting import patience
 
 from exporter.access.inventory import Inventory
-from exporter.features.golden.golden_request import Asker
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.own_requests.asking import Asker
 from exporter.own_requests.payload import make_payload
 from exporter.runtime.probing import ProbeRunner
 from exporter.triton.grpc import GrpcClient
