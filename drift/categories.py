@@ -162,7 +162,7 @@ class CategoryTable:
         self._least = min(numbers, default=0)
         span = max(numbers, default=-1) - self._least + 1
         if span <= self._SPAN:
-            # One unknown cell on either side, so that a clipped value is looked up as is.
+            # One unknown cell on either side.
             self._lookup = np.full(span + 2, self._unknown, np.int16)
             self._narrow = max(abs(self._least), abs(self._least + span)) < _NARROW
             for number, cell in numbers.items():
@@ -192,12 +192,10 @@ class CategoryTable:
     def cells_of(self, column: NDArray[np.integer] | list[object]) -> NDArray[np.int16]:
         """The cell of each value of a column."""
         if not isinstance(column, list) and self._lookup is not None:
-            top = self._lookup.shape[0] - 1
             if not self._narrow:
                 column = column.astype(np.int64)
-            place = np.clip(column, self._least - 1, self._least + top - 1)
-            place -= self._least - 1
-            return np.asarray(self._lookup[place])
+            # Both ends are the unknown cell, so that a clipped value is looked up as is.
+            return self._lookup.take(column - (self._least - 1), mode="clip")
         values = column if isinstance(column, list) else column.tolist()
         known = list(dict.fromkeys(values))
         cells = dict(

@@ -86,11 +86,6 @@ class Intake:
 
     def rows_of(self, request: Mapping[str, NDArray[np.generic]]) -> int:
         """Return the rows of a request: the number on which most of its tensors agree."""
-        whole = self._whole
-        if whole is not None and len(request) == 1:
-            tensor = request.get(whole.name)
-            if tensor is not None and tensor.shape[1:] == whole.row_shape:
-                return len(tensor)
         lengths = Counter(
             tensor.shape[0]
             for plan in self._plans
@@ -98,53 +93,34 @@ class Intake:
         )
         return max(lengths, key=lambda n: (lengths[n], n)) if lengths else 0
 
-    def _whole_of(
-        self, request: Mapping[str, NDArray[np.generic]]
-    ) -> NDArray[np.generic] | None:
-        """The one matrix that a request consists of, if it is as declared."""
-        whole = self._whole
-        if whole is None or len(request) != 1:
-            return None
-        tensor = request.get(whole.name)
-        if (
-            tensor is None
-            or tensor.dtype != whole.dtype
-            or tensor.shape[1:] != whole.row_shape
-        ):
-            return None
-        return tensor
-
     def copy_whole(self, request: Mapping[str, NDArray[np.generic]]) -> int:
         """Copy a request that is one matrix, as declared, if there is room; its rows.
 
         It is 0 if the request is not of that kind; `copy_rows` accepts any.
         """
-        tensor = self._whole_of(request)
-        if tensor is None:
+        whole = self._whole
+        if whole is None or len(request) != 1:
             return 0
-        rows = len(tensor)
-        last = self.filled + rows
-        if last > self.capacity:
+        tensor = request.get(whole.name)
+        if tensor is None or tensor.dtype != whole.dtype:
             return 0
-        self.numeric[self.filled : last] = tensor
+        first = self.filled
+        if tensor.shape == whole.one_row and first < self.capacity:
+            # The requests of many models; a slice would take longer.
+            self.numeric[first] = tensor
+            self.filled = first + 1
+            return 1
+        last = first + len(tensor) if tensor.ndim else 0
+        if tensor.shape[1:] != whole.row_shape or last > self.capacity:
+            return 0
+        self.numeric[first:last] = tensor
         self.filled = last
-        return rows
+        return last - first
 
     def copy_rows(
         self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
     ) -> None:
         """Copy rows `start:stop`; they must fit into the free part of the ring."""
-        tensor = self._whole_of(request)
-        if tensor is None:
-            self._copy_columns(request, start, stop)
-            return
-        last = self.filled + stop - start
-        self.numeric[self.filled : last] = tensor[start:stop]
-        self.filled = last
-
-    def _copy_columns(
-        self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
-    ) -> None:
         last = self.filled + stop - start
         rows = self.rows_of(request)
         if start == 0 and any(name not in self._known for name in request):
@@ -181,13 +157,32 @@ class Intake:
         first, last = target
         if columns is not None:
             columns = columns[source[0] : source[1]]
-        if plan.numeric_to.size:
+        if plan.has_numbers:
             self.numeric[first:last, plan.numeric_to] = (
                 np.nan if columns is None else columns[:, plan.numeric_from]
             )
+        if self._place_integers(plan, columns, first, last):
+            return
         for to, column in zip(plan.category_to, plan.category_from, strict=True):
             values = None if columns is None else columns[:, column]
             self._place_category(to, values, first, last)
+
+    def _place_integers(
+        self,
+        plan: _Plan,
+        columns: NDArray[np.generic] | None,
+        first: int,
+        last: int,
+    ) -> bool:
+        """Place all categories of a tensor at once, if they are integers that fit."""
+        if columns is None or columns.dtype.kind not in "iub" or not plan.side_by_side:
+            return False
+        to, source = plan.side_by_side
+        if any(texts is not None for texts in self._texts[to]):
+            return False
+        values, held = columns[:, source], self._integers[first:last, to]
+        held[:] = values
+        return values.dtype.itemsize < _WIDE or bool((held == values).all())
 
     def _place_category(
         self, to: int, values: NDArray[np.generic] | None, first: int, last: int
@@ -242,6 +237,13 @@ def _bounded(value: object) -> object:
     return value
 
 
+def _places(found: list[int]) -> slice | list[int]:
+    """Return places as a slice where they are consecutive, which is copied faster."""
+    if found and found == list(range(found[0], found[-1] + 1)):
+        return slice(found[0], found[-1] + 1)
+    return found
+
+
 class _Plan:
     """Positions in the ring for the columns of one tensor."""
 
@@ -257,16 +259,24 @@ class _Plan:
         ]
         numeric = [(p, f.column) for p, f in mine if f.kind == "numeric"]
         categories = [(p, f.column) for p, f in mine if f.kind != "numeric"]
-        self.numeric_to = np.array([p for p, _ in numeric], np.intp)
-        self.numeric_from = np.array([c for _, c in numeric], np.intp)
+        self.has_numbers = bool(numeric)
+        self.numeric_to = _places([p for p, _ in numeric])
+        self.numeric_from = _places([c for _, c in numeric])
         self.category_to = [p - schema.numeric for p, _ in categories]
         self.category_from = [c for _, c in categories]
-        everything = list(range(self.width))
+        to, source = _places(self.category_to), _places(self.category_from)
+        self.side_by_side = (
+            (to, source)
+            if isinstance(to, slice) and isinstance(source, slice)
+            else None
+        )
+        self.one_row = (1, *tensor.row_shape)
+        everything = slice(0, self.width)
         self.is_whole = (
             len(tensor.row_shape) == 1
             and not categories
-            and self.numeric_to.tolist() == everything
-            and self.numeric_from.tolist() == everything
+            and self.numeric_to == everything
+            and self.numeric_from == everything
         )
 
     def problem(self, tensor: NDArray[np.generic] | None, rows: int) -> str:
@@ -279,7 +289,7 @@ class _Plan:
         if not fits and not (self.width == 1 and tensor.size == rows):
             return "shape"
         if tensor.dtype == self.dtype:
-            return "" if self.numeric_to.size == 0 or tensor.dtype != object else "type"
+            return "" if not self.has_numbers or tensor.dtype != object else "type"
         if self.dtype.kind in _TEXTS and tensor.dtype.kind in _TEXTS:
             return ""
         numbers = tensor.dtype.kind in _NUMBERS and self.dtype.kind in _NUMBERS
