@@ -284,11 +284,23 @@ def _tensor(
     dtype = np.dtype(DTYPES.get(tensor.datatype, "f8"))
     if shaped.dtype == dtype:
         return shaped
+    if dtype.kind == "b" and _are_booleans(shaped):
+        # As whole numbers with missing values are: NaN is where there is none.
+        return shaped.astype(np.float64)
     if dtype.kind == "O" or shaped.dtype.kind == "O":
         return shaped.astype(object)
     whole = dtype.kind == "f" or np.isfinite(shaped.astype(np.float64)).all()
     with np.errstate(over="ignore"):
         return shaped.astype(dtype) if whole else shaped
+
+
+def _are_booleans(values: NDArray[np.generic]) -> bool:
+    """Return whether all are True, False or None."""
+    return values.dtype.kind == "O" and set(values.ravel().tolist()) <= {
+        True,
+        False,
+        None,
+    }
 
 
 def _by_hour(
