@@ -83,6 +83,11 @@ class Ledger:
         return [self.windows - start for start in self._starts]
 
     @property
+    def rows_since(self) -> Floats:
+        """Rows since each start, newest first."""
+        return self._since[self._rows, 0, _ROWS]
+
+    @property
     def frozen(self) -> bool:
         """Return whether the baseline is frozen because a change was declared."""
         return self._frozen is not None

@@ -78,7 +78,7 @@ class Verdict:
     """The result of one window.
 
     `raised` is true in the window that starts an alarm: `log_evidence` reached
-    `log_threshold`. `alarm` stays true until the change is gone. During an alarm
+    `log_threshold`. `alarm` stays true until as many rows as raised it show no change. During an alarm
     `log_evidence` is that of the latest windows alone. `features` (features,) is each
     feature's own log likelihood ratio. `kept` is false where the false-alarm rate is not
     guaranteed, see `Profile.caveats`. `since_windows` counts back to where the change
@@ -127,6 +127,7 @@ class Monitor:
         self._since_clear = 0
         self._alarm_start: int | None = None
         self._clear_after = _CLEAR_WINDOWS
+        self._clear_rows = 0.0
         self._culprits: tuple[Culprit, ...] = ()
         self._joint: deque[JointSums] = deque(maxlen=RECENT)
 
@@ -260,14 +261,19 @@ class Monitor:
             features - np.log(self._since_clear), self._settings.false_share
         ) or [int(np.argmax(features))]
         self._culprits = self._explained(start, everything[start], named)
+        rows = float(self._ledger.rows_since[start])
         self._ledger.freeze(start)
         self._alarm_start = self._ledger.windows - age
         self._clear_after = min(max(_CLEAR_WINDOWS, age), _LONGEST_CLEAR)
+        # Fewer rows would show nothing, whatever the data are.
+        self._clear_rows = rows * self._clear_after / age
         return self._verdict(total, features, raised=True)
 
     def _while_alarmed(self) -> Verdict:
         ages = np.array(self._ledger.ages)
-        enough = np.flatnonzero(ages >= self._clear_after)
+        enough = np.flatnonzero(
+            (ages >= self._clear_after) & (self._ledger.rows_since >= self._clear_rows)
+        )
         start = int(enough[0]) if enough.size else ages.size - 1
         weighted = self._weighted(self._ledger, start)
         features = likelihood_ratios.log_sum(weighted, axis=-1)
@@ -315,6 +321,7 @@ class Monitor:
             "since_clear": self._since_clear,
             "alarm_start": self._alarm_start,
             "clear_after": self._clear_after,
+            "clear_rows": self._clear_rows,
             "culprits": [culprit.to_json() for culprit in self._culprits],
             "pairs": [asdict(pair) for c in self._culprits for pair in c.pairs],
         }
@@ -340,10 +347,12 @@ class Monitor:
             )
             start = payload["alarm_start"]
             since, clear = int(payload["since_clear"]), int(payload["clear_after"])
+            clear_rows = float(payload.get("clear_rows", 0))
         except UNREADABLE as error:
             raise StateError(f"cannot read the monitor state: {error!r}") from error
         self._ledger, self._culprits = fresh, culprits
         self._since_clear, self._clear_after = since, clear
+        self._clear_rows = clear_rows
         self._alarm_start = None if start is None else int(start)
 
 
