@@ -34,7 +34,7 @@ $(VENV)/.installed: $(VENV)/.ready pyproject.toml
 	@touch $@
 
 .triton/.ready: requirements-triton.lock .ci/venv .ci/parts
-	.ci/venv $(PYTHON) .triton requirements-triton.lock
+	.ci/venv $(PYTHON) .triton requirements-triton.lock --no-compile
 	.ci/parts demo
 	@touch $@
 
@@ -43,9 +43,7 @@ env: $(VENV)/.installed .triton/.ready
 # What the sidecar runs with, a seventh of what its tests need. Compiled as it is imported:
 # compiling all of scipy would be a third of the installation.
 .run/.installed: deploy/docker/requirements.lock pyproject.toml .ci/venv
-	.ci/venv $(PYTHON) .run deploy/docker/requirements.lock --no-compile
-	@echo ".run: installing tritonwatch itself" >&2
-	.run/bin/python -m pip install --quiet --no-deps --editable .
+	.ci/venv $(PYTHON) .run deploy/docker/requirements.lock --editable . --no-compile
 	@touch $@
 
 demo:  ## embedded Triton, demo models, sidecar, gentle traffic (ARGS="--duration 20")

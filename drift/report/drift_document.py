@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 MAX_DRAWN: Final = 60
 _OPEN: Final = 6
+_RANKING: Final = (
+    "Log evidence is the natural logarithm of the evidence against unchanged data. "
+    "Of unchanged data of this size, 99.9 % have a PSI below the PSI bound. A shift is "
+    "in standard deviations of the reference's normal scores; categories have none."
+)
 _TONES: Final[dict[str, Tone]] = {
     "drift": "bad",
     "no_drift": "good",
@@ -77,7 +82,10 @@ def _blocks(
         yield Verdict("note", f"Not tested: {blind}.")
     for violation in found.violations:
         yield Verdict("note", f"Schema: {violation}.")
-    yield Section("Features, the strongest evidence first", [_ranking(found)])
+    yield Section(
+        "Features, the strongest evidence first",
+        [_ranking(found), Paragraph(_RANKING, soft=True)],
+    )
     yield Section("One by one", _features(found, profile, counts))
     yield Section("Sources", [_sources(profile, origin)])
 
@@ -96,7 +104,7 @@ def _ranking(found: Judgement) -> Table:
                 feature.name,
                 "yes" if feature.changed else "",
                 f"{feature.log_evidence:.1f}",
-                "-" if psi is None else f"{psi.value:.3g}{' !' if psi.beyond else ''}",
+                "-" if psi is None else f"{psi.value:.3g}",
                 "-" if psi is None else f"{psi.null_bound:.3g}",
                 "-" if shift is None else f"{shift:+.2f} sd",
                 _moved(feature.quality[0]),

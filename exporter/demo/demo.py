@@ -224,7 +224,8 @@ def _announce(triton: EmbeddedTriton, port: int, tap_port: int, seconds: float) 
         f"metrics http://{triton.metrics}/metrics\n"
         f"  Triton's log {triton.log}\n"
         f"  taps         http://127.0.0.1:{tap_port}\n"
-        "Ctrl-C ends all of it. Brackets are 95 % intervals; a “?” has its reason.",
+        "Ctrl-C ends all of it. Brackets are 95 % intervals; the tail "
+        "is the highest quantile that has one.",
         flush=True,
     )
 

@@ -6,7 +6,6 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from exporter.histograms.quantiles import minimum_count
 from exporter.output.exposition import parse_text
 from pages.units import percent
 
@@ -18,13 +17,14 @@ Troubles = dict[tuple[str, ...], str]
 _PRICED: Final = "digits_fp32"
 _PRECISION: Final = "precision"
 _FULL: Final = {"basis": "full"}
+_TAILS: Final = (0.99, 0.95, 0.9)
 _RATES_SECONDS: Final = 5.0
 """Rates are over at least this time, once it has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReading:
-    """One model version; numbers that are not known come with the reason."""
+    """One model version; what is not known is empty, and a tail is what it waits for."""
 
     name: str
     state: str
@@ -77,17 +77,16 @@ class Reader:
             ModelReading(
                 model if versions.count(model) == 1 else f"{model}:{version}",
                 states.get((model, version), "UNKNOWN"),
-                "?" if rates is None else f"{rates.get((model, version), 0):.0f}",
+                "" if rates is None else f"{rates.get((model, version), 0):.0f}",
                 _quantile(series, model, version, 0.5),
-                _quantile(series, model, version, 0.99),
+                _tail(series, model, version),
                 _accuracy(series, model, version),
                 _drift(series, model),
             )
             for model, version in keys
         )
-        total = "?" if rates is None else f"{sum(rates.values()):.0f}"
         return Reading(
-            _summary(series, total),
+            _summary(series, rates),
             _energy(series),
             tuple(_streamed(series, tokens or {})),
             models,
@@ -130,17 +129,17 @@ def _read_at(series: Series) -> float | None:
     return of.get("statistics")
 
 
-def _summary(series: Series, rate: str) -> str:
+def _summary(series: Series, rates: Mapping[tuple[str, str], float] | None) -> str:
     up = any(value == 1 for _, value in series["triton_up"])
     serving = sum(value == 1 for _, value in series["triton_model_serving"])
     outcomes: dict[str, float] = defaultdict(float)
     for labels, value in series["triton_probe_total"]:
         outcomes[labels["outcome"]] += value
     bad = sum(outcomes.values()) - outcomes["ok"]
+    rate = "" if rates is None else f" {sum(rates.values()):.0f} requests/s,"
     return (
         f"Triton {'up' if up else 'DOWN'}, {serving}/{len(series['triton_model_ready'])}"
-        f" models serving, {rate} requests/s, probes {outcomes['ok']:.0f} ok,"
-        f" {bad:.0f} not ok"
+        f" models serving,{rate} probes {outcomes['ok']:.0f} ok, {bad:.0f} not ok"
     )
 
 
@@ -154,11 +153,11 @@ def _energy(series: Series) -> str:
         origin = f"{labels['boundary']}, {labels['source']}"
         place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
         error = _one(series, "triton_model_energy_share_error_ratio", place)
-        known = "?" if error is None else f"{100 * error:.0f} %"
-        shown.append(f"{value:.3g} J/inference ± {known} {rate:.3g} QPS/W ({origin})")
+        known = "" if error is None or error > 1 else f" ± {100 * error:.0f} %"
+        shown.append(f"{value:.3g} J/inference{known} {rate:.3g} QPS/W ({origin})")
     shown += [f"{value:.3g} {labels['currency']}/1000" for labels, value in costs]
     if not shown:
-        return "energy ? (no power was attributed yet)"
+        return "energy: no power was attributed yet"
     return f"{_PRICED} {' '.join(shown)}"
 
 
@@ -169,46 +168,52 @@ def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:
     ]
 
 
-def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
-    """Milliseconds with the 95 % interval, or how many traces are still needed.
+def _tail(series: Series, model: str, version: str) -> str:
+    """Return the highest quantile up to p99 that has an interval.
 
-    The interval needs as many independent requests; those traced may be worth fewer.
+    The interval of a quantile needs as many independent requests; those traced may be
+    equivalent to fewer.
     """
+    for quantile in _TAILS:
+        shown = _quantile(series, model, version, quantile)
+        if shown:
+            return f"p{100 * quantile:g} {shown}"
+    key = {"model": model, "version": version}
+    traced = _one(series, "triton_request_duration_seconds_count", key)
+    if traced is None and not series["tritonwatch_trace_records_total"]:
+        return "is not traced"
+    return f"needs over {traced or 0:.0f} traces"
+
+
+def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
+    """Return milliseconds with the 95 % interval; "" without an interval."""
     wanted = {"model": model, "version": version, "quantile": f"{quantile:g}"}
     value = _one(series, "triton_request_latency_seconds", wanted)
     bounds = [
         _one(series, "triton_request_latency_ci_seconds", {**wanted, "bound": bound})
         for bound in ("lower", "upper")
     ]
-    known = [1e3 * number for number in (value, *bounds) if number is not None]
-    if len(known) == 3:  # noqa: PLR2004 - the value and both bounds
-        shown, low, high = (f"{number:.3g}" for number in known)
-        return f"{shown} [{low}, {high}]"
-    needed = minimum_count(quantile)
-    if value is not None:
-        worth = _one(series, "triton_request_latency_effective_samples", wanted)
-        so_far = f"{worth:.0f} of {needed}" if worth else "too soon"
-        return f"{1e3 * value:.3g} [? {so_far}]"
-    key = {"model": model, "version": version}
-    traced = _one(series, "triton_request_duration_seconds_count", key)
-    if traced is None and not series["tritonwatch_trace_records_total"]:
-        return "? (nothing is traced)"
-    return f"? ({traced or 0:.0f} of {needed} traces)"
+    known = [f"{1e3 * number:.3g}" for number in (value, *bounds) if number is not None]
+    if len(known) < 3:  # noqa: PLR2004 - the value and both bounds
+        return ""
+    shown, low, high = known
+    return f"{shown} [{low}, {high}]"
 
 
 def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterator[str]:
     for labels, seconds in series["triton_request_first_response_latency_seconds"]:
         if labels["quantile"] == "0.5":
             gap = _one(series, "triton_request_response_gap_latency_seconds", labels)
-            pace = "?" if gap is None else f"{1e3 * gap:.3g}"
             model = {"model": labels["model"], "version": labels["version"]}
             joules = _one(series, "triton_token_energy_joules", model | _FULL)
             rate = tokens.get((labels["model"], labels["version"]))
-            yield (
-                f"{labels['model']} streams: first response p50 {1e3 * seconds:.3g} ms,"
-                f" gaps p50 {pace} ms, {'?' if rate is None else f'{rate:.0f}'} tokens/s,"
-                f" {'?' if joules is None else f'{1e3 * joules:.3g}'} J per 1,000"
-            )
+            parts = [
+                f"first response p50 {1e3 * seconds:.3g} ms",
+                "" if gap is None else f"gaps p50 {1e3 * gap:.3g} ms",
+                "" if rate is None else f"{rate:.0f} tokens/s",
+                "" if joules is None else f"{1e3 * joules:.3g} J per 1,000",
+            ]
+            yield f"{labels['model']} streams: {', '.join(filter(None, parts))}"
 
 
 def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:
@@ -223,11 +228,15 @@ def _accuracy(series: Series, model: str, version: str) -> str:
 
 
 def _drift(series: Series, model: str) -> str:
-    """Return the features that drifted or "none"; "" without a drift watch."""
+    """Return a feature that drifted and how many more; "" without a drift watch."""
     alarms = [v for k, v in series["triton_model_drift_alarm"] if k["model"] == model]
     if not alarms:
         return ""
-    return ", ".join(_drifted(series, model)) if any(alarms) else "none"
+    drifted = _drifted(series, model)
+    if not any(alarms) or not drifted:
+        return "yes" if any(alarms) else "none"
+    more = len(drifted) - 1
+    return drifted[0] + (f" and {more} more" if more else "")
 
 
 def _drifted(series: Series, model: str) -> list[str]:

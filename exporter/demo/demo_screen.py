@@ -15,7 +15,7 @@ WIDTH: Final = 100
 _EVERY_SECONDS: Final = 10.0
 _EVENTS: Final = 8
 _COLUMNS: Final = (
-    ("MODEL", 14), ("STATE", 8), ("REQ/S", 6), ("P50 ms [95 %]", 19), ("P99 ms [95 %]", 23),
+    ("MODEL", 14), ("STATE", 8), ("REQ/S", 6), ("P50 ms [95 %]", 19), ("TAIL ms [95 %]", 23),
     ("ACCURACY", 9), ("DRIFT", 14),
 )  # fmt: skip
 
@@ -82,8 +82,8 @@ def _row(cells: list[str]) -> str:
 
 def _line(model: ModelReading) -> str:
     parts = [
-        f"{model.name:<14} {model.state:<8} {model.rate:>3}/s",
-        f"p99 {model.tail}" + ("" if model.tail.startswith("?") else " ms"),
+        f"{model.name:<14} {model.state:<8}" + (model.rate and f" {model.rate:>3}/s"),
+        f"{model.tail} ms" if model.tail.endswith("]") else f"tail {model.tail}",
         f"accuracy {model.accuracy}" if model.accuracy else "",
         f"drift {model.drift}" if model.drift else "",
     ]

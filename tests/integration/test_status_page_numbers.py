@@ -163,6 +163,56 @@ def test_an_overspent_budget_is_zero_and_how_often_it_was_spent(
         expect(of_budget).not_to_contain_text("spent")
 
 
+def quantiles(**values: float) -> list[dict[str, Any]]:
+    return [
+        {**OF_IT, "quantile": f"0.{name[1:]}", "value": value}
+        for name, value in values.items()
+    ]
+
+
+def test_a_quantile_without_an_interval_is_grey_and_no_headline(shown) -> None:
+    bounds = [
+        {**entry, "bound": bound}
+        for entry in quantiles(p5=0.0021, p95=0.0061)
+        for bound in ("lower", "upper")
+    ]
+    page = shown(
+        {
+            "triton_request_latency_seconds": quantiles(
+                p5=0.002, p95=0.006, p99=0.0133
+            ),
+            "triton_request_latency_ci_seconds": bounds,
+            "triton_request_latency_effective_samples": quantiles(p99=233.0),
+        }
+    )
+    rows = table(page, "Models")
+    expect(rows.locator("span.quiet")).to_have_text("13.3 ms", timeout=WAIT_MS)
+    expect(page.locator("#headlines")).to_contain_text("Grey: too few independent")
+    expect(page.locator("#tiles")).to_contain_text("p95 of m")
+    expect(page.locator("#quantiles")).to_contain_text("233 of 368 independent")
+
+
+def test_a_p99_that_is_not_known_yet_says_how_many_requests_it_needs(shown) -> None:
+    page = shown({"triton_request_latency_seconds": quantiles(p5=0.002)})
+    row = table(page, "Quantiles of m 1").get_by_role("row", name="p99")
+    expect(row).to_contain_text("unknown: fewer than 368 requests", timeout=WAIT_MS)
+
+
+def test_each_of_several_probes_of_a_model_is_named(sidecar, opened) -> None:
+    def answer(route: Route) -> None:
+        document = route.fetch().json()
+        [one] = [p for p in document["probes"] if p["protocol"] == "grpc"]
+        document["probes"].append({**one, "probe": "golden"})
+        route.fulfill(json=document)
+
+    page = opened(sidecar.port)
+    rows = table(page, "Readiness and probes by model")
+    expect(rows.get_by_text("ok", exact=True)).to_have_count(2, timeout=WAIT_MS)
+    page.route("**/api/v1/status", answer)
+    expect(rows.get_by_text("golden ok")).to_be_visible(timeout=WAIT_MS)
+    expect(rows.get_by_text("synthetic ok")).to_be_visible()
+
+
 @contextlib.contextmanager
 def steady(fake: FakeTriton, model: str, per_second: float) -> Generator[None]:
     """Let a model serve so many requests a second, however late this thread is."""

@@ -28,22 +28,29 @@ const ROWS_SHOWN = 50;
 
 // One headline for each model, the worst first; those beyond the fiftieth are counted.
 function headlines(found, perSecond) {
+  const hasIts = hasInterval(found);
+  let doubted = false;
   const quantile = (m, name) => {
-    const entry = quantilesOf(found, key(m)).entries.find((e) => named(e.quantile) === name);
-    return entry ? seconds(entry.value) : UNKNOWN;
+    const { source, entries } = quantilesOf(found, key(m)), entry = entries.find((e) => named(e.quantile) === name);
+    if (!entry) return UNKNOWN;
+    const isDoubted = source === "production" && !hasIts(entry);
+    doubted ||= isDoubted;
+    return make("span", { class: isDoubted ? "quiet" : "" }, seconds(entry.value));
   };
   const why = (m) => [...found.findings.filter((f) => f.model === m.model && ["", m.version].includes(f.version))
     .map((f) => (f.subject === f.model ? f.text : `${f.subject}: ${f.text}`)),
     m.state === "DOWN" && saidTo(found, m)].filter(Boolean);
   const shown = found.models.slice(0, ROWS_SHOWN), more = found.models.length - shown.length;
-  replace("headlines", table("Models", shown, [
+  const rows = table("Models", shown, [
     ["model", (m) => make("a", { href: `?${new URLSearchParams({ model: m.model })}` }, m.model)], ["version", (m) => m.version],
     ["state", (m) => make("span", { class: STATE_LOOKS[m.state] || "bad" }, m.state)],
     ["since", (m) => moment(m.since), "when"],
     ["requests/s", (m) => (perSecond ? quantity(perSecond[m.model]) : UNKNOWN), "number"],
     ["p50", (m) => quantile(m, "p50"), "number"], ["p99", (m) => quantile(m, "p99"), "number"],
     ["why", (m) => why(m).join("; "), "detail"],
-  ]), ...(more > 0 ? [make("p", { class: "quiet" }, `${more} more, none of them worse than these.`)] : []));
+  ]);
+  const notes = [more > 0 && `${more} more, none of them worse than these.`, doubted && "Grey: too few independent requests for a 95 % interval yet."];
+  replace("headlines", rows, ...notes.filter(Boolean).map((note) => make("p", { class: "quiet" }, note)));
 }
 
 // What the server said to a probe that failed.

@@ -105,9 +105,17 @@ function boundsOf(found, model, quantile) {
 }
 
 // As minimum_count() in exporter/histograms/quantiles.py, from the median up.
-function noInterval(found, { model, version, quantile }) {
+function noInterval(found, { model, version, quantile, value }) {
   const worth = labelled(found.series.triton_request_latency_effective_samples || [], { model, version, quantile })[0]?.value;
-  return worth == null ? UNKNOWN : `unknown: ${Math.floor(worth)} of ${Math.ceil(Math.log(0.025) / Math.log(quantile))} independent requests`;
+  const needed = Math.ceil(Math.log(0.025) / Math.log(quantile));
+  if (value == null) return `unknown: fewer than ${needed} requests`;
+  return worth == null ? UNKNOWN : `unknown: ${Math.floor(worth)} of ${needed} independent requests`;
+}
+
+// Whether a quantile of production has its 95 % interval.
+function hasInterval(found) {
+  const known = new Set((found.series.triton_request_latency_ci_seconds || []).map((e) => `${key(e)} ${e.quantile}`));
+  return (e) => known.has(`${key(e)} ${e.quantile}`);
 }
 
 function pointsOf(found, model) {
@@ -165,6 +173,8 @@ function drawLatency(found) {
   latencyChart.draw(history, [...middle, ...bands.flat()], bands,
     `Latency of ${model} now: ${entries.map((e) => `${named(e.quantile)} ${seconds(e.value)}`).join(", ")}`);
   const rows = [...entries].sort((a, b) => a.quantile - b.quantile);
+  // The one that people look for is there with what it waits for.
+  if (source === "production" && Number(rows.at(-1).quantile) < 0.99) rows.push({ ...rows[0], quantile: "0.99", value: null });
   replace("quantiles", table(`Quantiles of ${model}`, rows, [
     ["quantile", (e) => named(e.quantile)],
     [`latency of ${source}`, (e) => seconds(e.value), "number"],
@@ -213,11 +223,13 @@ async function recall(history, model) {
 
 function named(quantile) { return `p${Number((Number(quantile) * 100).toPrecision(4))}`; }
 
-// The highest quantile up to p99 that the requests of any model support, of the model where
+// The highest quantile up to p99 with an interval, or else that is known, of the model where
 // it is worst, and how many models have none.
 function slowest(found) {
+  const hasIts = hasInterval(found);
   for (const [metric, source] of [["triton_request_latency_seconds", ""], ["triton_probe_latency_seconds", " (probes)"]]) {
-    const known = (found.series[metric] || []).filter((e) => Number(e.quantile) <= 0.99);
+    const all = (found.series[metric] || []).filter((e) => Number(e.quantile) <= 0.99);
+    const known = all.some(hasIts) ? all.filter(hasIts) : all;
     const highest = Math.max(...known.map((e) => Number(e.quantile)));
     const worst = known.filter((e) => Number(e.quantile) === highest).sort((a, b) => b.value - a.value)[0];
     const silent = Math.max(0, found.models.length - new Set(known.filter((e) => Number(e.quantile) === highest).map(key)).size);
@@ -278,7 +290,7 @@ function truth(found) {
     if (!all.length) return make("span", { class: "quiet" }, "–");
     return make("span", {}, ...all.flatMap((p, i) => [
       ...(i ? [make("br")] : []),
-      make("span", { class: p.outcome === "ok" ? fine(m) : "bad", title: p.detail || "" }, p.outcome),
+      make("span", { class: p.outcome === "ok" ? fine(m) : "bad", title: p.detail || "" }, `${all.length > 1 ? `${p.probe} ` : ""}${p.outcome}`),
       make("span", { class: "quiet" }, p.duration_seconds == null ? "" : ` ${seconds(p.duration_seconds)}`)]));
   };
   // Nothing of a model that is not well is green.

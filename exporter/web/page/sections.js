@@ -104,7 +104,7 @@ function drift(found, time) {
   const verdict = alarming.length
     ? make("p", { class: "bad" }, `The data of ${alarming.join(", ")} drifted.`)
     : make("p", {}, models.length ? "No model's data drifted." : "Not enough data yet.");
-  return section("Drift", "Evidence by feature, strongest first, the newest on the right; the full colour is the threshold of an alarm.", verdict,
+  return section("Drift", `Evidence by feature over the last ${Math.round(DRIFT_COLUMNS * DRIFT_STEP_SECONDS / 60)} minutes, strongest first, the newest on the right; the full colour is the threshold of an alarm.`, verdict,
     ...(worst.length ? [grid] : []));
 }
 
@@ -229,7 +229,7 @@ function comparisons(found) {
   const rows = all.flatMap((c) => c.metrics.map((m) => ({ ...m, comparison: c.comparison })));
   const waits = all.filter((c) => c.next_pair).map((c) => ({ comparison: c.comparison, ...c.next_pair }));
   const problems = all.filter((c) => c.problem || c.failure);
-  return section("Comparisons", "Intervals are valid at every evaluation.",
+  return section("Comparisons", "The challenger against the champion: latency, energy and memory as relative differences (0.05 is 5 % more). Intervals are valid at every evaluation.",
     ...problems.map((c) => make("p", { class: "bad" }, `${c.comparison}: ${c.problem || c.failure}`)),
     table("Verdicts", rows, [
       ["comparison", (v) => v.comparison], ["metric", (v) => v.metric],
