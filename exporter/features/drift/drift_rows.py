@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -46,6 +47,7 @@ class Rows:
             and tensor.datatype in _NUMPY
             and tensors[tensor.name].datatype != tensor.datatype
         }
+        self._categories = {f.tensor for f in schema.features if f.kind != "numeric"}
         self._sketches = {
             source.name: VectorSketch(
                 source.name, source.width, projections=tensor.width - MOMENTS
@@ -101,6 +103,8 @@ class Rows:
         wanted = self._datatypes.get(name)
         if wanted is None or rows.dtype.kind != "f":
             return rows
+        if rows.dtype.itemsize < wanted.itemsize:
+            rows = _widened(rows, exact=name not in self._categories)
         with np.errstate(over="ignore"):
             return rows.astype(wanted)
 
@@ -115,6 +119,34 @@ class Rows:
             return self._sketches[name].apply(vectors)  # type: ignore[arg-type]
         except DriftError:
             return rows
+
+
+def _widened(
+    rows: NDArray[np.generic[Any]], *, exact: bool
+) -> NDArray[np.generic[Any]]:
+    """Floats as the shortest decimals that they stand for: 0.1 is 0.1 in any width.
+
+    Names of categories need that, and values of half width, which are further from the
+    reference's than its cells are wide. `exact` leaves those of single width as they are.
+    """
+    if rows.dtype.itemsize == _HALF.itemsize:
+        return np.asarray(_decimals_of_halves()[rows.view(np.uint16)])
+    if exact:
+        return rows
+    flat = rows.reshape(-1)
+    found = np.empty(flat.shape)
+    # A text takes 128 bytes.
+    for start in range(0, flat.size, _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        found[part] = flat[part].astype(str).astype(np.float64)
+    return found.reshape(rows.shape)
+
+
+@cache
+def _decimals_of_halves() -> NDArray[np.float64]:
+    """The shortest decimal of each float of half width, by its bits."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(_HALF)
+    return np.asarray(every.astype(str).astype(np.float64))
 
 
 def _text(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
@@ -135,4 +167,6 @@ def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
     return confidence.astype(np.float32)
 
 
+_HALF: Final = np.dtype("f2")
+_AT_ONCE: Final = 1 << 14
 _NUMPY: Final = {"FP16": "f2", "BF16": "f4", "FP32": "f4", "FP64": "f8"}
