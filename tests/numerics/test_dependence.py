@@ -14,8 +14,10 @@ from numerics.dependence import (
     LEAST_BATCHES,
     LEAST_FREEDOM,
     Inflation,
+    fit_inflations,
     sequence_inflation,
     student_deviation,
+    variance_ratio,
 )
 
 SEED = 20_261
@@ -86,3 +88,32 @@ def test_the_freedom_counts_what_makes_up_the_variance():
     assert sequence_inflation(stalls).freedom < LEAST_FREEDOM
     signs = rng.choice([-1.0, 0.0, 1.0], p=[0.01, 0.98, 0.01], size=3000)
     assert sequence_inflation(signs, bounded=True).freedom >= 1000
+
+
+def test_a_block_without_observations_says_nothing_about_the_variance():
+    rng = np.random.default_rng(SEED)
+    counts = np.repeat([[100.0, 100.0]], 400, axis=0)
+    counts[:300, 1] = 0.0
+    events = rng.binomial(counts.astype(int), 0.3).astype(float)
+    ratios = variance_ratio(events, counts)
+    assert ratios == pytest.approx([1.0, 1.0], abs=0.3)
+    assert ratios[1] == pytest.approx(
+        variance_ratio(events[300:, 1], counts[300:, 1]), rel=1e-9
+    )
+    assert variance_ratio(np.zeros(5), np.full(5, 10.0)) == 1.0
+
+
+def test_the_inflation_of_a_slope_is_that_of_the_noise_and_not_of_its_residuals():
+    rng = np.random.default_rng(SEED)
+    times = np.arange(60.0)
+    basis = np.stack((np.ones(60), times - times.mean()), axis=1)
+    slopes, found = [], []
+    for _ in range(200):
+        noise = np.log(autoregressive(rng, 60, 0.6))
+        fitted, *_ = np.linalg.lstsq(basis, noise)
+        residuals = noise - basis @ fitted
+        slopes.append(fitted[1])
+        of_slope = fit_inflations(times, residuals, basis)[1]
+        one = residuals @ residuals / 58 / (basis[:, 1] @ basis[:, 1])
+        found.append(of_slope.phi * one)
+    assert np.mean(found) == pytest.approx(np.var(slopes), rel=0.3)
