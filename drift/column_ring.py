@@ -35,6 +35,8 @@ DTYPES: Final = {
     **{f"INT{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
     **{f"UINT{bits}": f"u{bits // 8}" for bits in (8, 16, 32, 64)},
 }
+VIOLATIONS: Final = ("absent", "extra", "dtype", "type", "shape")
+"""The kinds of violations."""
 _NUMBERS: Final = "fiub"
 _TEXTS: Final = "OSU"
 TEXT_ROWS: Final = 64

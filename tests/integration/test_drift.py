@@ -97,7 +97,7 @@ def test_older_patients_are_noticed_and_a_kill_9_forgets_nothing(
             assert not page.value(ALARM, model="diabetes")
         page = sidecar.wait(lambda page: page.value(ALARM, model="diabetes") == 0)
         assert page.sum("triton_drift_rows_total") > 100
-        assert page.all("triton_schema_violations_total") == []
+        assert page.sum("triton_schema_violations_total") == 0
         bad_before = page.value("triton_slo_events_total", slo="data", outcome="bad")
         assert bad_before in {0, None}
 

@@ -125,6 +125,15 @@ class Bench:
         """The samples of a metric."""
         return [s for s in self.samples if s.spec.name == name]
 
+    def violations(self):
+        """The kinds of schema violations that occurred, with their counts."""
+        found = {
+            s.labels[1]: s.value for s in self.all("triton_schema_violations_total")
+        }
+        # Each is there from the beginning: Prometheus sees no rise from absent.
+        assert found.keys() == {"absent", "extra", "dtype", "type", "shape"}
+        return {kind: count for kind, count in found.items() if count}
+
     def state(self, model="m", side="inputs"):
         (found,) = [
             s.labels[2]

@@ -83,7 +83,7 @@ def test_what_is_no_probability_counts_as_missing(bench, entry):
     assert missing == pytest.approx(0.25)
     bench.window(outputs={"p": bench.rng.normal(size=(200, CLASSES)).astype("f4") * 9})
     assert bench.value("triton_feature_missing_ratio", "m", FEATURE) == 1.0
-    assert bench.all("triton_schema_violations_total") == []
+    assert bench.violations() == {}
 
 
 def test_columns_and_confidence_of_one_tensor_are_watched_together(bench, entry):
@@ -93,7 +93,7 @@ def test_columns_and_confidence_of_one_tensor_are_watched_together(bench, entry)
     for name in (FEATURE, "first"):
         assert bench.value("triton_feature_drift_alarm", "m", name) == 0
         assert bench.value("triton_feature_missing_ratio", "m", name) == 0
-    assert bench.all("triton_schema_violations_total") == []
+    assert bench.violations() == {}
 
 
 @pytest.mark.parametrize(
