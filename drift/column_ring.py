@@ -41,6 +41,8 @@ _NUMBERS: Final = "fiub"
 _TEXTS: Final = "OSU"
 TEXT_ROWS: Final = 64
 """Texts of a category that are held before they are counted."""
+_COUNTED: Final = frozenset({"", "dtype"})
+"""Problems of a tensor whose values are counted all the same."""
 _LONG: Final = 64
 _WIDE: Final = 4
 
@@ -95,6 +97,14 @@ class Intake:
         )
         return max(lengths, key=lambda n: (lengths[n], n)) if lengths else 0
 
+    def fits(self, request: Mapping[str, NDArray[np.generic]]) -> bool:
+        """Return whether every tensor of the schema came in its shape and kind."""
+        rows = self.rows_of(request)
+        return all(
+            plan.problem(request.get(plan.name), rows) in _COUNTED
+            for plan in self._plans
+        )
+
     def copy_whole(self, request: Mapping[str, NDArray[np.generic]]) -> int:
         """Copy a request that is one matrix, as declared, if there is room; its rows.
 
@@ -145,7 +155,7 @@ class Intake:
         problem = plan.problem(tensor, rows)
         if problem and report:
             self.violations[problem, plan.name] += 1
-        if tensor is None or problem not in {"", "dtype"}:
+        if tensor is None or problem not in _COUNTED:
             return None
         return tensor.reshape(rows, plan.width)
 

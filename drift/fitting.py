@@ -74,6 +74,10 @@ class ProfileBuilder:
         self._counting: _Counting | None = None
         self._hour: int | None = None
 
+    def rows_of(self, request: Mapping[str, NDArray[np.generic]]) -> int:
+        """The rows of a request; 0 if some of its values would count as missing."""
+        return self._intake.rows_of(request) if self._intake.fits(request) else 0
+
     def add(
         self, request: Mapping[str, NDArray[np.generic]], *, hour: int | None = None
     ) -> None:

@@ -47,17 +47,15 @@ class Learner:
         self._builder = ProfileBuilder(
             schema, sample_rows=min(max(fitting, least), most)
         )
-        self._columns = {tensor.name for tensor in schema.tensors}
         self._began = clock()
 
     def add(self, request: Tensors) -> None:
         """Learn from one request, if it is as declared."""
-        # What does not fit is not learnt; the window counts it as a violation.
-        lengths = {t.shape[:1] for name, t in request.items() if name in self._columns}
-        if len(lengths) != 1 or not self._columns <= request.keys():
-            return
-        ((rows,),) = lengths
         with self._lock:
+            # What does not fit is not learnt; the window counts it as a violation.
+            rows = self._builder.rows_of(request)
+            if not rows:
+                return
             self._builder.add(request, hour=hour_of_week(self._wall_clock()))
             self.rows += rows
 

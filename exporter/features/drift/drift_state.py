@@ -14,6 +14,8 @@ from exporter.errors import UnusableFileError
 from exporter.system import whole_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from drift.codec import Buffer
     from exporter.features.drift.drift_settings import Watched
 
@@ -36,6 +38,15 @@ def read_whole(path: Path) -> bytes:
         raise StateError(str(error)) from None
 
 
+def _require_readable(data: Sequence[Buffer]) -> None:
+    size = sum(memoryview(part).nbytes for part in data)
+    if size > MAX_BYTES:
+        raise StateError(
+            f"it has {size} bytes and the maximum is {MAX_BYTES}; watch fewer features or "
+            "keep fewer panes"
+        )
+
+
 class Store:
     """The files of one model's watch below a folder; without a folder keeps nothing."""
 
@@ -46,7 +57,7 @@ class Store:
             digest = hashlib.sha256(model.encode()).hexdigest()
             name = f"{name[:_LONGEST_NAME]}-{digest[:16]}"
         self._stem = f"{name}.{side}"
-        self._is_unsaved = False
+        self._unsaved: set[str] = set()
 
     @property
     def kept(self) -> bool:
@@ -79,15 +90,16 @@ class Store:
             return False
         path = self._path(what)
         try:
+            _require_readable(data)
             whole_file.write(path, data)
-        except OSError as error:
-            if not self._is_unsaved:
+        except (OSError, StateError) as error:
+            if what not in self._unsaved:
                 log.warning("drift_state_not_saved", file=str(path), reason=str(error))
-            self._is_unsaved = True
+            self._unsaved.add(what)
             return False
-        if self._is_unsaved:
+        if what in self._unsaved:
             log.info("drift_state_saved_again", file=str(path))
-        self._is_unsaved = False
+        self._unsaved.discard(what)
         return True
 
     def set_aside(self, what: str, reason: str) -> None:

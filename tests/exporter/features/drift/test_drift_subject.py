@@ -225,8 +225,13 @@ def test_what_does_not_fit_is_not_learnt(bench):
     bench.send({"x": bench.rows(100)["x"]})
     bench.send({"x": bench.rows(100)["x"], "colour": bench.rows(50)["colour"]})
     bench.send({})
+    wider = bench.rows(100)
+    bench.send({**wider, "x": wider["x"].repeat(2, axis=1)})
+    bench.send({**wider, "x": wider["colour"].repeat(3, axis=1)})
     bench.collect(after=1)
     assert bench.value("triton_drift_reference_rows", "m", "inputs") == 0
+    bench.window(bench.rows(1000), seconds=61)
+    assert bench.value("triton_drift_reference_rows", "m", "inputs") == 1000
 
 
 def test_features_can_be_named_over_tensors_and_columns(bench):
