@@ -33,9 +33,9 @@ QUIET_SECONDS = 3.0
 MOST_RATIO = 50
 """Limit of a scrape's time over the median before, if that is over a second: the
 load average counts the attackers, and would allow ten times as long."""
-IN_TIME_SHARE = 0.5
-"""Of the scrapes. Other work on the machine delays single ones by seconds, whether there
-are attacks or not; `make attack` on a quiet machine wants every one in time."""
+LATE_SHARE = 0.05
+"""Of the scrapes, or one: other work on the machine delays single ones by seconds, whether
+there are attacks or not. `make attack` on a quiet machine wants every one in time."""
 GIVEN_BACK_BYTES = 40e6
 """Within so much of before: the first messages by each protocol load what stays."""
 
@@ -79,13 +79,15 @@ def test_all_attacks_at_once_keep_no_scrape_out(tls, group, core, tmp_path) -> N
         assert stormy.tried > 10 * len(ATTACKS), shown
         assert stormy.let_through == 0, shown
         limit = max(IN_TIME_SECONDS, MOST_RATIO * usual)
-        assert tallies["scrape"].share(limit) >= IN_TIME_SHARE, (limit, shown)
+        scrapes = tallies["scrape"]
+        late = (1 - scrapes.share(limit)) * scrapes.tried
+        assert late <= max(1.01, LATE_SHARE * scrapes.tried), (limit, shown)
         # On a busy machine few are made, and one may be ended before it is read.
         for tally in tallies.values():
             most = max(1, (1 - POSTS_SHARE) * tally.tried)
             assert tally.failures.total() <= most, shown
         # A call that waits in a queue behind a flood does not fail: it lasts.
-        assert tallies["gRPC"].tried > SECONDS / 4, shown
+        assert tallies["gRPC"].tried > SECONDS / 2, shown
         assert stormy.seen.not_serving == 0, shown
         assert stormy.seen.resident_bytes < LIMIT_BYTES * 3 / 4, shown
         wait_until(
