@@ -84,8 +84,8 @@ MODEL_LOAD: Final = MetricSpec(
 )
 MODEL_FIRST_INFERENCE: Final = MetricSpec(
     "triton_model_first_inference_seconds",
-    "Time from the start of the latest load until its first inference was answered:"
-    " an own request, sent as soon as the model was seen to be ready.",
+    "Duration of the latest load and of its first inference, which is our own, without"
+    " the time in which other models that had loaded were asked.",
     _MODEL,
 )
 COLD_INFERENCE: Final = MetricSpec(

@@ -137,8 +137,8 @@ TRACE_RECORDS: Final = MetricSpec(
     "tritonwatch_trace_records_total",
     "Traces by source (otlp, file) and outcome: request, child (made by a model)"
     " and partial (network times missing) are in the histograms; own, watcher (of"
-    " another tritonwatch), filtered, unknown_model, invalid, malformed, duplicate and"
-    " orphan are not.",
+    " another tritonwatch), filtered, unknown_model, invalid, malformed, duplicate,"
+    " orphan and foreign (spans that Triton did not make) are not.",
     ("source", "outcome"),
 )
 TRACE_FILES: Final = MetricSpec(

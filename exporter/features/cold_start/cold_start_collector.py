@@ -62,9 +62,15 @@ class _Start:
 
     began: float | None = None
     load_seconds: float | None = None
-    first_seconds: float | None = None
     cold_seconds: float | None = None
     probed: bool = True
+
+    @property
+    def first_seconds(self) -> float | None:
+        """Time to the first answer, without the time in which other models were asked."""
+        if self.load_seconds is None or self.cold_seconds is None:
+            return None
+        return self.load_seconds + self.cold_seconds
 
 
 class ColdStartCollector:
@@ -75,6 +81,8 @@ class ColdStartCollector:
         self._access = access
         self._starts: dict[ModelKey, _Start] = {}
         self._ready: set[ModelKey] | None = None
+        self._was_unreachable = False
+        """Whether the server may have been restarted since the last poll."""
         self._rng = np.random.default_rng()
 
     def collect(self) -> Sequence[Sample]:
@@ -84,6 +92,7 @@ class ColdStartCollector:
             TritonError: the server does not list its models.
         """
         index = [e for e in self._index() if self._access.models.matches(e.name)]
+        self._forget_restarted()
         self._follow(index, self._access.clock())
         self._send_one()
         return list(self._samples())
@@ -93,11 +102,28 @@ class ColdStartCollector:
         try:
             return self._access.grpc.repository_index(timeout_seconds=timeout)
         except errors.UnavailableError:
-            # A server that was restarted has loaded all its models again. When that
-            # began is unknown, but the first inference is just as cold.
-            if self._ready is not None:
-                self._ready, self._starts = set(), {}
+            # What it loaded before the first poll is not known either way.
+            self._was_unreachable = self._ready is not None
             raise
+
+    def _forget_restarted(self) -> None:
+        """Forget the loads that a restart made obsolete.
+
+        A connection also ends without a restart. A model of which the statistics have no
+        request was loaded after the one that we sent; when that began is unknown, but
+        its next inference is as cold.
+        """
+        if not self._was_unreachable or self._ready is None:
+            return
+        read = self._access.grpc.statistics(
+            timeout_seconds=self._settings.timeout_seconds
+        )
+        self._was_unreachable = False
+        for key in {e.key for e in read if not e.success.count + e.fail.count}:
+            start = self._starts.get(key)
+            if start is None or start.cold_seconds is not None:
+                self._ready.discard(key)
+                self._starts.pop(key, None)
 
     def _follow(self, index: Sequence[IndexEntry], now: float) -> None:
         listed = {entry.key for entry in index}
@@ -138,9 +164,6 @@ class ColdStartCollector:
                 start.cold_seconds = self._infer(spec)
             except errors.TritonError as error:
                 log.warning("cold_start_unanswered", model=key, reason=str(error))
-            else:
-                if start.began is not None:
-                    start.first_seconds = self._access.clock() - start.began
             return
 
     def _infer(self, spec: ModelSpec) -> float:

@@ -71,9 +71,9 @@ def from_json(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
     try:
         document = foreign_json.parse(body, most_bytes)
         found = Spans()
-        for resource in document.get("resourceSpans", ()):
-            for scope in resource.get("scopeSpans", ()):
-                for span in scope.get("spans", ()):
+        for resource in _listed(document, "resourceSpans"):
+            for scope in _listed(resource, "scopeSpans"):
+                for span in _listed(scope, "spans"):
                     _read_json(span, found)
     except foreign_json.ForeignJsonError as error:
         raise TraceBodyError(f"cannot read the JSON: {error}") from None
@@ -120,16 +120,34 @@ def _serialised_spans(body: memoryview, most_bytes: int) -> Iterator[memoryview]
 
 def _read_json(span: Mapping[str, Any], found: Spans) -> None:
     attributes = {
-        item["key"]: next(iter(item["value"].values()), "")
-        for item in span.get("attributes", ())
+        _text(item, "key"): next(iter((item.get("value") or {}).values()), "")
+        for item in _listed(span, "attributes")
     }
     _keep(
         found,
-        name=span["name"],
-        ids=(span["traceId"], span["spanId"], span.get("parentSpanId", "")),
+        name=_text(span, "name"),
+        ids=(
+            _text(span, "traceId"),
+            _text(span, "spanId"),
+            _text(span, "parentSpanId"),
+        ),
         attributes=attributes,
-        events=[(e["name"], int(e["timeUnixNano"])) for e in span.get("events", ())],
+        events=[
+            (_text(event, "name"), int(event.get("timeUnixNano") or 0))
+            for event in _listed(span, "events")
+        ],
     )
+
+
+def _text(holder: Mapping[str, Any], name: str) -> Any:
+    """Return a field of proto3's JSON: absent and null are the default."""
+    found = holder.get(name)
+    return "" if found is None else found
+
+
+def _listed(holder: Mapping[str, Any], name: str) -> Iterable[Any]:
+    found = holder.get(name)
+    return () if found is None else found
 
 
 def _read_message(span: Any, found: Spans) -> None:
@@ -169,6 +187,9 @@ def _keep(
         found.spans.append(Span("model", span_id, parent_id, _marks(events), identity))
     else:
         found.foreign += 1
+        return
+    if not trace_id or not span_id:
+        raise ValueError("a span of Triton has no id")
 
 
 def _identity(trace_id: str, attributes: Mapping[str, Any]) -> Identity:

@@ -193,6 +193,7 @@ class TraceReceiver:
         with self._lock:
             joined = self._joiner.add(found.spans, now, request.sender)
         self._count(joined, now)
+        self._sink.count(SOURCE, "foreign", found.foreign)
         return _ACCEPTED[request.media_type]
 
     def expire(self) -> None:

@@ -112,6 +112,7 @@ OUTCOMES: Final[tuple[str, ...]] = (
     "malformed",
     "duplicate",
     "orphan",
+    "foreign",
 )
 """Outcomes of a record; the first three are in the histograms."""
 FORGET_SECONDS: Final = 3600.0

@@ -99,8 +99,10 @@ class SpanJoiner:
         self._networks = FairBuffer[bytes](join_seconds, max_bytes // 4)
         self._computes = FairBuffer[bytes](join_seconds, max_bytes // 2)
         self._parents = FairBuffer[bool](answer_seconds, max_bytes // 8)
-        # Traces of our own requests, with their ids.
-        self._own = FairBuffer[str](join_seconds, max_bytes // 8)
+        # Traces whose client's request came: with our ids, and "" for a client's. Calls
+        # that come later are then known, also those that a collector sends again.
+        self._own = FairBuffer[str](answer_seconds, max_bytes // 8)
+        self._clients = FairBuffer[str](answer_seconds, max_bytes // 4)
         # Children that are complete but for the client's request, by trace.
         self._children: dict[str, set[str]] = {}
 
@@ -123,8 +125,7 @@ class SpanJoiner:
             if request is None or not request.complete:
                 continue
             whose = request.identity
-            known = whose.trace_id in roots or self._own.get(whose.trace_id)
-            if whose.child and not known:
+            if whose.child and not self._is_caused(whose.trace_id, roots):
                 self._children.setdefault(whose.trace_id, set()).add(self._key(span))
                 continue
             self._remove(span, request)
@@ -138,17 +139,24 @@ class SpanJoiner:
         return self._joined(late, self._orphans(now))
 
     def _roots(self, spans: Iterable[Span], now: float, sender: str) -> set[str]:
-        """Return the traces whose client's request is among `spans`; remember our own."""
+        """Return the traces whose client's request is among `spans`, and remember them."""
         roots: set[str] = set()
         for span in spans:
             whose = span.identity
             if whose is None or whose.child:
                 continue
             roots.add(whose.trace_id)
-            if whose.request_id.startswith(REQUEST_ID_PREFIX):
-                size = _size_of(whose.trace_id, whose.request_id)
-                self._own.put(whose.trace_id, whose.request_id, size, now, sender)
+            is_own = whose.request_id.startswith(REQUEST_ID_PREFIX)
+            request_id = whose.request_id if is_own else ""
+            size = _size_of(whose.trace_id, request_id)
+            buffer = self._own if is_own else self._clients
+            buffer.put(whose.trace_id, request_id, size, now, sender)
         return roots
+
+    def _is_caused(self, trace_id: str, roots: set[str]) -> bool:
+        """Return whether the client's request of this trace has come."""
+        buffers = (self._own, self._clients)
+        return trace_id in roots or any(b.get(trace_id) is not None for b in buffers)
 
     def _awaited_children(self, roots: Iterable[str]) -> list[WaitingRequest]:
         """Children that waited for these client's requests alone."""
@@ -304,7 +312,7 @@ class SpanJoiner:
         return requests
 
     def _orphans(self, now: float) -> int:
-        for known in (self._parents, self._own):
+        for known in (self._parents, self._own, self._clients):
             for _ in known.overdue(now):
                 pass
         return sum(

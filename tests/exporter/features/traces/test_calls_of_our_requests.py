@@ -84,6 +84,19 @@ def test_calls_that_come_after_it_are_known_too():
     assert ids(joiner.add(called(), 5)) == OF_OURS[1:]
 
 
+@pytest.mark.parametrize("request_id", [OURS, "client"])
+@pytest.mark.parametrize("later", [1, 60])
+def test_calls_that_come_after_the_answer_do_not_wait(request_id, later):
+    """Another batch has them, or the collector had to send that again."""
+    joiner = SpanJoiner()
+    assert ids(joiner.add(caller(request_id), 0)) == [("caller", request_id)]
+    joiner.expire(later - 0.5)
+    of_calls = OURS if request_id == OURS else ""
+    found = ids(joiner.add(called(), later))
+    assert found == [("deep", of_calls), ("double", of_calls)]
+    assert joiner.waiting == 0
+
+
 def test_calls_of_clients_keep_their_ids_and_wait_no_longer_than_others():
     joiner = SpanJoiner()
     found = joiner.add([*called(request_id="sub"), *caller("client")], 0)

@@ -142,8 +142,7 @@ HOSTILE = {
     "an infinite time": edited(
         lambda s: s["events"][0].update(timeUnixNano=float("inf"))
     ),
-    "no time": edited(lambda s: s["events"][0].pop("timeUnixNano")),
-    "events null": edited(lambda s: s.update(events=None)),
+    "events a number": edited(lambda s: s.update(events=7)),
     "an id as list": edited(lambda s: s.update(spanId=["a"])),
     "a long id": edited(lambda s: s.update(spanId="a" * 33)),
     "a parent as number": edited(lambda s: s.update(parentSpanId=7)),
@@ -159,6 +158,28 @@ HOSTILE = {
     ),
     "an attribute as list": edited(lambda s: s.update(attributes=[[]])),
 }
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        {"traceId": "2" * 32, "spanId": "2" * 16},
+        {"name": "GET", "events": [{"timeUnixNano": "7"}, {"name": "read"}]},
+        {"name": "GET", "attributes": [{"key": "a"}, {"value": {"intValue": 1}}]},
+        {"name": None, "attributes": None, "events": None, "parentSpanId": None},
+    ],
+)
+def test_a_span_that_leaves_out_defaults_does_not_discard_the_batch(left_out):
+    """In proto3's JSON, a field that is absent or null has its default."""
+    document = json.loads(JSON)
+    document["resourceSpans"] += [
+        {"scopeSpans": [{"spans": [left_out]}, {"spans": None}]},
+        {"scopeSpans": None},
+    ]
+    found = otlp_traces.from_json(json.dumps(document).encode())
+    whole = otlp_traces.from_json(JSON)
+    assert len(found.spans) == len(whole.spans)
+    assert found.foreign == whole.foreign + 1
 
 
 @pytest.mark.parametrize("name", HOSTILE)
