@@ -188,6 +188,11 @@ def _fit(options: argparse.Namespace) -> int:
     )
     if table.dialect is not None:
         print(f"{options.data}: {table.dialect}")
+    for (column, text), rows in table.texts_missing.items():
+        print(
+            f"{column}: {text!r} ({rows:,} rows) is counted as missing; in a live request "
+            "this text is a category"
+        )
     for skipped in table.skipped:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:

@@ -173,6 +173,13 @@ class ArrowFile:
         mark = ", decimal commas" if found.decimal == "," else ""
         return f"columns separated by {found.delimiter!r}{mark}"
 
+    @property
+    def texts_missing(self) -> dict[tuple[str, str], int]:
+        """Rows read so far by column and text, where a CSV file's text is a missing value."""
+        if not isinstance(self._source, CsvSource):
+            return {}
+        return dict(self._source.texts_missing)
+
     def read_as(self, datatypes: dict[str, str]) -> None:
         """Read columns as a reference has them, where a file does not have their types.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -143,6 +144,10 @@ class CsvSource:
     def __init__(self, path: Path, text: frozenset[str]) -> None:
         self._path = path
         self._arrow, self._csv = import_pyarrow(path, "csv")
+        _, self._compute = import_pyarrow(path, "compute")
+        self._missing = self._arrow.array(MISSING)
+        self.texts_missing: Counter[tuple[str, str]] = Counter()
+        """Rows of a column of text by what they have for a missing value; "" left out."""
         self.dialect = detect(path)
         with self._explained():
             self._names: list[str] = self._reader({}).schema.names
@@ -167,6 +172,8 @@ class CsvSource:
         """Yield `size` rows at a time, fewer at the end of a block."""
         last = None
         for block in self._blocks(self._types):
+            self._count_missing(block)
+            block = self._without_missing(block)  # noqa: PLW2901 - the same rows
             for start in range(0, block.num_rows, size):
                 last = block.slice(start, size)
                 yield last
@@ -182,8 +189,9 @@ class CsvSource:
         rows = 0
         for block in self._blocks(dict.fromkeys(self._names, self._arrow.string())):
             rows += block.num_rows
+            known = self._without_missing(block)
             for name in [name for name in self._names if name not in found]:
-                values = block.column(name).drop_null()
+                values = known.column(name).drop_null()
                 if len(values):
                     found[name] = self._type_of(values.slice(0, _SAMPLE_ROWS))
             if rows and len(found) == len(self._names):
@@ -205,6 +213,27 @@ class CsvSource:
             return self._arrow.string()
         return self._arrow.float64()
 
+    def _texts(self, block: Any) -> list[str]:
+        return [f.name for f in block.schema if self._arrow.types.is_string(f.type)]
+
+    def _count_missing(self, block: Any) -> None:
+        for name in self._texts(block):
+            column = block.column(name)
+            among = self._compute.is_in(column, value_set=self._missing)
+            for found in column.filter(among).value_counts().to_pylist():
+                if found["values"]:
+                    self.texts_missing[name, found["values"]] += found["counts"]
+
+    def _without_missing(self, block: Any) -> Any:
+        columns = dict(zip(block.schema.names, block.columns, strict=True))
+        for name in self._texts(block):
+            among = self._compute.is_in(columns[name], value_set=self._missing)
+            null = self._arrow.scalar(None, columns[name].type)
+            columns[name] = self._compute.if_else(among, null, columns[name])
+        return self._arrow.RecordBatch.from_arrays(
+            list(columns.values()), schema=block.schema
+        )
+
     def _blocks(self, types: dict[str, Any]) -> Iterator[Any]:
         with self._explained():
             yield from self._reader(types)
@@ -223,7 +252,8 @@ class CsvSource:
             convert_options=csv.ConvertOptions(
                 column_types=types,
                 null_values=list(MISSING),
-                strings_can_be_null=True,
+                # Texts become null here, where they are counted.
+                strings_can_be_null=False,
                 decimal_point=self.dialect.decimal,
             ),
         )

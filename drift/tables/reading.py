@@ -87,6 +87,11 @@ class Table:
         return self._file.dialect
 
     @property
+    def texts_missing(self) -> dict[tuple[str, str], int]:
+        """Rows read so far by column and text, where a CSV file's text is a missing value."""
+        return self._file.texts_missing if isinstance(self._file, ArrowFile) else {}
+
+    @property
     def skipped(self) -> tuple[str, ...]:
         """Columns of types that cannot be watched."""
         time = self._choices.time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from drift_command import run
 from table_files import csv_file, parquet_file, read
 
 from drift.categories import canonical
@@ -150,3 +151,18 @@ def test_a_name_with_commas_does_not_divide_the_columns(tmp_path):
     path.write_text('id;"range";temp (min, max, avg)\n1;2;3.5\n4;5;6.5\n')
     _, rows = read(path)
     assert list(rows) == ["id", "range", "temp (min, max, avg)"]
+
+
+def test_texts_that_are_read_as_missing_are_reported_with_their_rows(tmp_path, capsys):
+    lines = ["country,amount", *["US,1.5", "NA,NA", "None,2", ",3"] * 200]
+    data = tmp_path / "train.csv"
+    data.write_text("\n".join(lines) + "\n", "utf-8")
+    assert run("fit", "--data", data, "--output", tmp_path / "profile") == 0
+    shown = capsys.readouterr().out.splitlines()
+    # An empty cell is missing for a live model too; a number cannot be a text there.
+    told = [line for line in shown if "counted as missing" in line]
+    assert told == [
+        f"country: {text!r} (200 rows) is counted as missing; in a live request this text "
+        "is a category"
+        for text in ("NA", "None")
+    ]
