@@ -144,6 +144,7 @@ TRACE_RECORDS: Final = MetricSpec(
 TRACE_FILES: Final = MetricSpec(
     "tritonwatch_trace_files_total",
     "Trace files by outcome: read, truncated (incomplete; whole records were read),"
-    " too_large, vanished, unreadable, undeletable.",
+    " too_large, vanished, unreadable, undeletable, beyond_limit (unread, and more than"
+    " 100,000 others were changed later).",
     ("outcome",),
 )

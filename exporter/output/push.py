@@ -53,6 +53,8 @@ class OtlpRunner:
         self._start_ns = start_ns
         self._outcomes: Counter[tuple[str, str]] = Counter()
         self._in_a_row: Counter[str] = Counter()
+        self._broken: set[str] = set()
+        """Kinds of which a defect was logged."""
 
     async def run(self) -> None:
         """Push at every interval, one push at a time."""
@@ -93,12 +95,24 @@ class OtlpRunner:
         return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
 
     def _push(self, exporter: Any) -> None:
-        ok = exporter.send_metrics(self._samples(), self._wall_clock_ns())
-        self._count("metrics", ok=ok)
+        self._send(
+            "metrics",
+            lambda: exporter.send_metrics(self._samples(), self._wall_clock_ns()),
+        )
         if self.settings.traces:
             spans = self._spans.drain()
             if spans:
-                self._count("traces", ok=exporter.send_spans(spans))
+                self._send("traces", lambda: exporter.send_spans(spans))
+
+    def _send(self, kind: str, send: Callable[[], bool]) -> None:
+        try:
+            ok = send()
+        except Exception:  # a defect would end the pushes for good
+            if kind not in self._broken:
+                self._broken.add(kind)
+                log.exception("otlp_push_broken", kind=kind)
+            ok = False
+        self._count(kind, ok=ok)
 
     def _count(self, kind: str, *, ok: bool) -> None:
         outcome = "ok" if ok else "failed"

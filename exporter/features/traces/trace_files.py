@@ -8,6 +8,7 @@ and our own.
 
 from __future__ import annotations
 
+import heapq
 import os
 import re
 import stat
@@ -15,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from pydantic import Field
 
 from exporter import catalogue
@@ -26,6 +28,8 @@ from exporter.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+log = structlog.get_logger()
+
 MAX_LISTED: Final = 100_000
 OUTCOMES: Final[tuple[str, ...]] = (
     "read",
@@ -34,6 +38,7 @@ OUTCOMES: Final[tuple[str, ...]] = (
     "vanished",
     "unreadable",
     "undeletable",
+    "beyond_limit",
 )
 
 Fingerprint = tuple[int, int, int, int]
@@ -75,7 +80,10 @@ class TraceFileFollower:
         pattern = re.escape(settings.path.name) + r"(\.[0-9]{1,19})?"
         self._pattern = re.compile(pattern)
         self._done: set[Fingerprint] = set()
+        self._unreadable: set[Fingerprint] = set()
         self._open_since: dict[Fingerprint, float] = {}
+        self._too_old: tuple[int, str] = (-1, "")
+        """Time of change and path up to which files are beyond the limit."""
         self._outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         self._first = not (settings.owner or settings.read_existing)
 
@@ -88,6 +96,7 @@ class TraceFileFollower:
         listed = self._listed()
         present = {fingerprint for _, fingerprint in listed}
         self._done &= present
+        self._unreadable &= present
         self._open_since = {
             fingerprint: since
             for fingerprint, since in self._open_since.items()
@@ -115,32 +124,52 @@ class TraceFileFollower:
             yield Sample(catalogue.TRACE_FILES, number, (outcome,))
 
     def _listed(self) -> list[tuple[str, Fingerprint]]:
+        """The files that changed last, oldest first; older ones are counted if unread."""
         folder = self._settings.path.parent
-        found: list[tuple[str, Fingerprint]] = []
+        found: list[tuple[int, str, Fingerprint]] = []
+        too_old = self._too_old
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if self._pattern.fullmatch(entry.name):
-                        self._list(entry, found)
-                    if len(found) >= MAX_LISTED:
-                        break
+                        self._list(entry, found, too_old)
         except OSError as error:
             raise SourceError(
                 f"the trace folder {folder} cannot be listed: {error.strerror}; "
                 "want the folder of Triton's --trace-config triton,file=…"
             ) from None
-        return sorted(found, key=lambda item: (item[1][3], item[0]))
+        return [(path, fingerprint) for _, path, fingerprint in sorted(found)]
 
     def _list(
-        self, entry: os.DirEntry[str], found: list[tuple[str, Fingerprint]]
+        self,
+        entry: os.DirEntry[str],
+        found: list[tuple[int, str, Fingerprint]],
+        too_old: tuple[int, str],
     ) -> None:
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError:
             self._outcomes["vanished"] += 1
             return
-        if stat.S_ISREG(status.st_mode):
-            found.append((entry.path, _fingerprint(status)))
+        one = (status.st_mtime_ns, entry.path, _fingerprint(status))
+        if not stat.S_ISREG(status.st_mode) or one[:2] <= too_old:
+            return
+        if len(found) < MAX_LISTED:
+            heapq.heappush(found, one)
+            return
+        oldest = heapq.heappushpop(found, one)
+        self._too_old = max(self._too_old, oldest[:2])
+        if oldest[2] in self._done or self._first:
+            return
+        if not self._outcomes["beyond_limit"]:
+            log.warning(
+                "trace_files_beyond_limit",
+                folder=str(self._settings.path.parent),
+                limit=MAX_LISTED,
+                lost="the files that were changed first and not read yet",
+                advice="delete files that were read, or set files.owner of the collector `traces`",
+            )
+        self._outcomes["beyond_limit"] += 1
 
     def _new_bytes(self, path: str, listed: Fingerprint) -> bytes | None:
         """The content of a file that is whole, or has stopped growing."""
@@ -174,7 +203,10 @@ class TraceFileFollower:
             self._outcomes["vanished"] += 1
             return None
         except OSError:
-            self._outcomes["unreadable"] += 1
+            # It may be readable at a later poll.
+            if listed not in self._unreadable:
+                self._unreadable.add(listed)
+                self._outcomes["unreadable"] += 1
             return None
         # Written to while we read: the next poll will find it changed.
         return data if same and len(data) == listed[2] else None

@@ -9,6 +9,7 @@ import pytest
 from requirements import as_nobody, lacking, require_root
 
 from exporter.errors import SourceError
+from exporter.features.traces import trace_files
 from exporter.features.traces.trace_files import TraceFileFollower, TraceFilesSettings
 
 FAR = 1e12
@@ -233,8 +234,36 @@ def test_a_file_that_may_not_be_read_is_counted(reachable_path):
     following.write("t.json.0", content(1))
     (following.folder / "t.json.0").chmod(0)
     with as_nobody():
-        assert following.poll() == []
+        for _ in range(3):
+            assert following.poll() == []
     assert following.count("unreadable") == 1
+    assert following.poll() == [1]
+
+
+def test_of_too_many_files_the_latest_are_read_and_the_others_counted(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(trace_files, "MAX_LISTED", 10)
+    following = Following(tmp_path)
+    found = []
+    for number in range(60):
+        following.write(f"t.json.{number}", content(number))
+        changed = 10**18 + number
+        os.utime(tmp_path / f"t.json.{number}", ns=(changed, changed))
+        if number % 5 == 4:
+            found += following.poll()
+    assert found == list(range(60))
+    assert following.count("beyond_limit") == 0
+    for number in range(100, 125):
+        following.write(f"t.json.{number}", content(number))
+        changed = 10**18 + number
+        os.utime(tmp_path / f"t.json.{number}", ns=(changed, changed))
+    for number in range(40, 60):
+        (tmp_path / f"t.json.{number}").unlink()
+    for _ in range(3):
+        found += following.poll()
+    assert found == [*range(60), *range(115, 125)]
+    assert following.count("beyond_limit") == 15
 
 
 def test_a_full_disk_leaves_open_arrays_that_the_owner_clears(tmp_path):
