@@ -64,10 +64,8 @@ class Watched:
                 data = rows(rng, hour, HOURLY // 6)
                 self.watch.add({"x": data["x"] + np.float32(shift)})
                 self.clock.now += HOUR_SECONDS / 6
-                self.watch.step()
-                self.alarms += self.watch.result is not None and (
-                    self.watch.result.verdict.raised
-                )
+                if self.watch.step():
+                    self.alarms += self.watch.result.verdict.raised
             if restart_every and hour % restart_every == restart_every - 1:
                 self.restart()
 
