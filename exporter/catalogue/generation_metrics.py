@@ -87,7 +87,8 @@ PAGE_REFUSED: Final = MetricSpec(
     "Lines of Triton's metrics page that were needed and could not be used, by"
     " reason: malformed, too_long, too_many, value (not finite or implausible),"
     " duplicate, foreign_labels (a model registered a series under one of Triton's"
-    " own names).",
+    " own names), bounds (a histogram of first responses that lacks one of Triton's"
+    " default bounds).",
     ("reason",),
 )
 TOKENS: Final = MetricSpec(

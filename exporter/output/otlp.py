@@ -122,6 +122,8 @@ def metrics_data(
     grouped: dict[str, list[AnySample]] = {}
     for sample in samples:
         grouped.setdefault(sample.spec.name, []).append(sample)
+    # A clock may have been set back since.
+    start_ns = min(start_ns, now_ns)
     metrics = [_metric(group, start_ns, now_ns) for group in grouped.values()]
     metrics += list(_conventional(metrics))
     scope = sdk.ScopeMetrics(_SCOPE, metrics, "")

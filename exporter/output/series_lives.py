@@ -51,6 +51,9 @@ class SeriesLives:
         with self._lock:
             now, samples = clock(), list(exposed)
             # A clock that was set back must not put a beginning into the future.
+            if now < self._read_at:
+                for life in self._lives.values():
+                    life.created = min(life.created, now)
             before, self._read_at = min(self._read_at, now), now
             dated = [
                 self._with_date(sample, before)

@@ -248,6 +248,7 @@ _SPECS: Final[dict[str, tuple[MetricSpec, tuple[str, ...]]]] = {
 }
 REFUSALS: Final = (
     "malformed", "too_long", "too_many", "value", "duplicate", "foreign_labels",
+    "bounds",
 )  # fmt: skip
 
 
@@ -260,6 +261,13 @@ class BackendMetrics:
     def samples(self, page: Page, present: Collection[ModelKey]) -> Iterator[AnySample]:
         """Yield everything of models that the statistics list; of others nothing."""
         self._refused.update(page.refused)
+        first = {
+            key: list(_first_response(key, page.first_response[key]))
+            for key in present
+            if key in page.first_response
+        }
+        # Triton's own bounds can be replaced, and these are exposed by no others.
+        self._refused["bounds"] += sum(not samples for samples in first.values())
         for reason, number in self._refused.items():
             yield Sample(catalogue.PAGE_REFUSED, number, (reason,))
         for (key, reason), failures in page.failures.items():
@@ -270,8 +278,7 @@ class BackendMetrics:
                 if name in _SPECS:
                     spec, labels = _SPECS[name]
                     yield Sample(spec, value, (*key, *labels))
-            if key in page.first_response:
-                yield from _first_response(key, page.first_response[key])
+            yield from first.get(key, ())
 
 
 def _first_response(key: ModelKey, read: Mapping[str, float]) -> Iterator[BucketSample]:

@@ -43,6 +43,14 @@ def test_a_total_that_falls_began_anew_and_only_then() -> None:
     assert found == [100.0, 100.0, 145.0, 145.0, 145.0]
 
 
+def test_no_beginning_is_in_the_future_after_the_clock_was_set_back() -> None:
+    lives = SeriesLives(1000.0)
+    created(lives, 1030.0, counter(7))
+    assert created(lives, 500.0, counter(9)) == [500.0]
+    assert created(lives, 515.0, counter(9)) == [500.0]
+    assert created(lives, 1045.0, counter(9), counter(1, "new")) == [500.0, 515.0]
+
+
 def test_a_series_that_was_absent_keeps_its_beginning() -> None:
     lives = SeriesLives(100.0)
     created(lives, 130.0, counter(400))

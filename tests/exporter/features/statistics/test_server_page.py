@@ -194,3 +194,13 @@ def test_series_of_a_model_and_of_its_gpus_are_one_number():
     gpus = [f'{name}{{gpu_uuid="GPU-{number}",{LABELS}}} 0' for number in (0, 1)]
     assert page(f"{name}{{{LABELS}}} 7", *gpus).pending == {KEY: 7}
     assert page(*gpus, f"{name}{{{LABELS}}} 7").pending == {KEY: 7}
+
+
+def test_a_first_response_histogram_with_other_bounds_is_refused_and_counted():
+    body = f"""{NAME}_count{{model="m",version="1"}} 37
+{NAME}_sum{{model="m",version="1"}} 10771
+{NAME}_bucket{{model="m",version="1",le="10"}} 8
+{NAME}_bucket{{model="m",version="1",le="+Inf"}} 37
+"""
+    found = list(BackendMetrics().samples(page_of(body.encode()), {("m", "1")}))
+    assert "bounds" in {s.labels[0] for s in found if s.value}
