@@ -120,6 +120,8 @@ class TokenCounts:
     _unknown: dict[Direction, int] = field(default_factory=dict)
     _others: dict[tuple[Direction, str], float] = field(default_factory=dict)
     _mean: float | None = None
+    _untraced: int = 0
+    """Requests before the first trace, which count once there is a mean."""
     _one_each: bool = False
     """True if each response is one token."""
     _guessed: dict[Direction, float] = field(default_factory=dict)
@@ -138,9 +140,12 @@ class TokenCounts:
             if self._count_backend(direction, read):
                 continue
             if mean is not None and direction == "output":
-                self._add(direction, "responses", requests * mean)
+                self._add(direction, "responses", (self._untraced + requests) * mean)
+                self._untraced = 0
             elif (tokens := getattr(read.estimate, direction)) is not None:
                 self._add(direction, "estimate", requests * tokens)
+            elif read.traced is not None and direction == "output":
+                self._untraced += requests
         if read.page is not None:
             self._guessed.clear()
 

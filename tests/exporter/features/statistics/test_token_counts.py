@@ -191,6 +191,17 @@ def test_where_each_response_is_a_token_answers_are_known_by_their_responses():
     assert totals(counts, catalogue.TOKENS_OWN_UNKNOWN) == {("output",): 1}
 
 
+def test_requests_before_the_first_trace_count_once_there_is_one():
+    counts = TokenCounts(is_new=True)
+    for requests in (30, 60, 99):
+        counts.advance(read(requests=requests, traced=TracedResponses(0, 0)))
+        assert totals(counts) == {}
+    counts.advance(read(requests=100, traced=TracedResponses(1, 10)))
+    assert totals(counts) == {("output", "responses"): 1000}
+    counts.advance(read(requests=110, traced=TracedResponses(1, 10)))
+    assert totals(counts) == {("output", "responses"): 1100}
+
+
 def test_without_a_backend_the_responses_of_traced_requests_count():
     counts = TokenCounts(is_new=False)
     guess = TokenEstimate(input=3, output=99)
