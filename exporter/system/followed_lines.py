@@ -120,6 +120,8 @@ class LineFollower:
             opened.position = status.st_size
             opened.skipping = os.pread(handle, 1, status.st_size - 1) != b"\n"
         if self._current is not None:
+            # Its writer may go on for a while, however quiet it was before.
+            self._current.grew_at = self.clock()
             self._rotated.append(self._current)
         self._current = opened
 
@@ -154,9 +156,14 @@ class LineFollower:
         return whole
 
     def _close_quiet(self) -> None:
-        """Close rotated files that nothing was written to for a while, or too many."""
+        """Close rotated files that were read and not written to for a while, or too many."""
         oldest = self.clock() - LINGER_SECONDS
-        kept = [opened for opened in self._rotated if opened.grew_at > oldest]
+        kept = [
+            opened
+            for opened in self._rotated
+            if opened.grew_at > oldest
+            or os.fstat(opened.handle).st_size > opened.position
+        ]
         kept = kept[-MAX_ROTATED:]
         for opened in self._rotated:
             if opened not in kept:

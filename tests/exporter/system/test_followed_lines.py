@@ -160,3 +160,28 @@ def test_an_owner_gives_the_space_of_what_was_read_back(log, clock):
     assert status.st_blocks * 512 < followed_lines.CHUNK_BYTES // 4
     assert lines(owner) == [b"last"]
     owner.close()
+
+
+def test_the_writer_of_a_quiet_log_may_go_on_in_the_old_file_after_its_rotation(
+    log, follower, clock
+):
+    with log.open("ab", buffering=0) as writer:
+        assert lines(follower) == []
+        clock.now += 2 * followed_lines.LINGER_SECONDS
+        log.rename(log.with_suffix(".1"))
+        log.touch()
+        assert lines(follower) == []
+        writer.write(b"late\n")
+        assert lines(follower) == [b"late"]
+
+
+def test_a_rotated_file_that_could_not_be_read_yet_is_kept(log, follower, clock):
+    log.touch()
+    lines(follower)
+    write(log, b"a\nb\n")
+    log.rename(log.with_suffix(".1"))
+    write(log, b"c\n")
+    for _ in range(3):
+        clock.now += 2 * followed_lines.LINGER_SECONDS
+        assert lines(follower, most=0) == []
+    assert lines(follower) == [b"a", b"b", b"c"]
