@@ -7,7 +7,7 @@ import subprocess
 from itertools import groupby
 from pathlib import Path
 
-PACKAGES = ("exporter", "drift", "numerics", "pages", "loadtests", "grafana")
+PACKAGES = ("exporter", "drift", "pages", "loadtests", "grafana")
 HEAD = """# Modules
 
 Every module of the project, by folder. `make generate` writes this page from the first lines of the modules' docstrings.

@@ -28,8 +28,8 @@ from drift.dispersion import (
     extremes,
     ordered,
 )
+from drift.numerics.dependence import variance_ratio
 from drift.projection import trials
-from numerics.dependence import variance_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Block overdispersion: the variance of window sums relative to independent rows.
 
 Rows of real traffic depend on each other (a customer, an hour, a batch). With block sums S_b
-of n_b rows the overdispersion is phi (`numerics/dependence.py`), 1 for independent rows. It grows with the block while the dependence is longer than the
+of n_b rows the overdispersion is phi (`drift/numerics/dependence.py`), 1 for independent rows. It grows with the block while the dependence is longer than the
 block, so it is measured at every dyadic block size with at least `MIN_BLOCKS` blocks, and
 the largest counts. A value within `PRETEST` standard errors of 1 counts as 1.
 
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.numerics.dependence import in_pairs, variance_ratio
 from drift.projection import BINS, EVENTS
 from drift.projection import trials as trials_of
-from numerics.dependence import in_pairs, variance_ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

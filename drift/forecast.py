@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from numerics import normal
-from numerics.dependence import Inflation, fit_inflations, widening
+from drift.numerics import normal
+from drift.numerics.dependence import Inflation, fit_inflations, widening
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,7 +2,7 @@
 
 Requests of one run share queues, batches and slow spells, so that n of them carry less
 information than n independent ones. The loss is measured for each figure from the run's own
-requests in order (`numerics.dependence`). Where that cannot be measured, or too few
+requests in order (`drift.numerics.dependence`). Where that cannot be measured, or too few
 effective requests are left, the figure is not decided and the reason is given.
 
 References:
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exporter.histograms.quantiles import interval_ranks
-from loadtests.result import quantile_of
-from numerics import normal
-from numerics.dependence import (
+from drift.numerics import normal
+from drift.numerics.dependence import (
     LEAST_BATCHES,
     LEAST_FREEDOM,
     sequence_inflation,
 )
+from exporter.histograms.quantiles import interval_ranks
+from loadtests.result import quantile_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from drift.numerics.confidence_calibration import Calibration
     from exporter.access.inventory import ModelKey
-    from numerics.confidence_calibration import Calibration
 
 
 @dataclass(frozen=True, slots=True)

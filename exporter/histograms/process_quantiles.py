@@ -3,7 +3,7 @@
 The interval is about the process and not merely about the requests that came. Requests
 of one process depend on each other (batches, queues, slow spells), so `count` of them carry
 the information of fewer independent ones. That number is measured from the window's own
-slots of time (`numerics.dependence`), by the requests above the quantile. The
+slots of time (`drift.numerics.dependence`), by the requests above the quantile. The
 ranks of the order-statistic interval are those of this number of independent requests.
 
 An interval ends above its quantile, where dependence may last longer: the largest phi of
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.numerics.dependence import Inflation, inflation
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import supports
-from numerics.dependence import Inflation, inflation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

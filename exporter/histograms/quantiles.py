@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from drift.numerics import normal
 from exporter.histograms.buckets import GROWTH, LAST_SLOT, UPPER, ZERO_THRESHOLD
-from numerics import normal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

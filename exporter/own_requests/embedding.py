@@ -15,10 +15,10 @@ from exporter.triton.tensors import FLOATS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from drift.numerics.normal import Floats
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Transport
     from exporter.triton.protocol_types import Array, ModelSpec
-    from numerics.normal import Floats
 
 _MOST_ROWS: Final = 64
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import optimize
 
+from drift.numerics import dependence
 from loadtests.capacity.miss_trend import trend
-from numerics import dependence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

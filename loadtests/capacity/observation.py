@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from numerics import dependence
+from drift.numerics import dependence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from pydantic import Field
 
+from drift.numerics.dependence import LEAST_FREEDOM
 from exporter.settings import Settings
 from loadtests.capacity.estimate import Estimate, Levels, estimate
 from loadtests.capacity.observation import settled_alike
-from numerics.dependence import LEAST_FREEDOM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,11 +13,11 @@ from drift.alarms.monitor import Monitor
 from drift.features import Schema, Tensor
 from drift.fitting import fit
 from drift.forecast import Outlook, forecast
+from drift.numerics.answer_distribution import row_hashes
+from drift.numerics.confidence_calibration import calibrate
+from drift.numerics.dependence import copies_inflation
+from drift.numerics.normal import share_interval
 from exporter.features.golden.golden_data import groups_of
-from numerics.answer_distribution import row_hashes
-from numerics.confidence_calibration import calibrate
-from numerics.dependence import copies_inflation
-from numerics.normal import share_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from figures import Figure
     from numpy.typing import NDArray
 
-    from numerics.confidence_calibration import Estimate
+    from drift.numerics.confidence_calibration import Estimate
 
     Floats = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FAST: Final = "not triton and not slow and not bench and not exhaustive"
-COPIED: Final = ("exporter", "drift", "loadtests", "numerics", "pages", "tests", "deploy", "grafana",
+COPIED: Final = ("exporter", "drift", "loadtests", "pages", "tests", "deploy", "grafana",
                  "docs", ".ci")  # fmt: skip
 SECONDS_MORE: Final = 30.0
 """A mutant is stopped, as one that hangs, after three times the tests' own time and that."""
@@ -111,9 +111,7 @@ class AreaTests:
         data = copy.folder / "coverage"
         data.unlink(missing_ok=True)
         (copy.folder / ".coveragerc").write_text(f"[run]\ndata_file = {data}\n")
-        packages = [
-            f"--cov={name}" for name in ("exporter", "drift", "loadtests", "numerics")
-        ]
+        packages = [f"--cov={name}" for name in ("exporter", "drift", "loadtests")]
         started = time.monotonic()
         arguments = ["-p", "pytest_cov", *packages, "--cov-context=test"]
         status = copy.run(

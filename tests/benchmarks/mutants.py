@@ -65,8 +65,8 @@ AREAS: Final = {
         ("tests/exporter/features/energy",),
     ),
     "spc": Area(
-        ("exporter/features/spc/*.py", "numerics/normal.py", "numerics/run_length.py"),
-        ("tests/exporter/features/spc", "tests/numerics"),
+        ("exporter/features/spc/*.py", "drift/numerics/normal.py", "drift/numerics/run_length.py"),
+        ("tests/exporter/features/spc", "tests/drift/numerics"),
     ),
     "drift": Area(
         ("drift/*.py", "drift/alarms/*.py"), ("tests/drift",)

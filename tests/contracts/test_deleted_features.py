@@ -39,7 +39,7 @@ def optional_features() -> dict[str, list[str]]:
 @pytest.mark.parametrize("feature", optional_features())
 def test_the_sidecar_serves_without_the_feature(feature, tmp_path) -> None:
     copy = tmp_path / "copy"
-    for package in ("exporter", "drift", "numerics", "pages"):
+    for package in ("exporter", "drift", "pages"):
         shutil.copytree(
             ROOT / package, copy / package, ignore=shutil.ignore_patterns("*.pyc")
         )

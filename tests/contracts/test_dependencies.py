@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-OURS = {"exporter", "drift", "loadtests", "numerics", "pages", "grafana", "tritonwatch"}
+OURS = {"exporter", "drift", "loadtests", "pages", "grafana", "tritonwatch"}
 LOCKS = (
     "requirements.lock",
     "deploy/docker/requirements.lock",
@@ -140,8 +140,7 @@ def imported(*folders: str) -> dict[str, set[str]]:
 
 def test_what_the_packages_import_is_declared_and_nothing_else() -> None:
     needed = {
-        owner(module)
-        for module in imported("exporter", "drift", "loadtests", "numerics", "pages")
+        owner(module) for module in imported("exporter", "drift", "loadtests", "pages")
     }
     for module, place in BY_NAME.items():
         assert module in (ROOT / place).read_text("utf-8")

@@ -236,7 +236,7 @@ def test_every_place_where_to_look_is_there() -> None:
     for path, names in places:
         (file,) = [
             f
-            for top in ("exporter", "drift", "loadtests", "numerics")
+            for top in ("exporter", "drift", "loadtests")
             for f in ROOT.glob(f"{top}/**/*.py")
             if str(f).endswith(f"/{path}")
         ]

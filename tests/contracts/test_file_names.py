@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (
-    *("exporter", "drift", "loadtests", "numerics", "pages", "grafana"),
+    *("exporter", "drift", "loadtests", "pages", "grafana"),
     *("tests/support", "tests/benchmarks"),
 )
 # One in each package, with the same role in all of them.

@@ -97,10 +97,10 @@ def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel) -> None:
         commands = archive.read(entry_points).decode()
     top = {name.partition("/")[0] for name in names}
     info = {name for name in top if name.endswith(".dist-info")}
-    assert top - info == {"exporter", "drift", "loadtests", "numerics", "pages"}
+    assert top - info == {"exporter", "drift", "loadtests", "pages"}
     assert len(info) == 1
     assert "tritonwatch = exporter.cli:main" in commands
-    for package in ("exporter", "drift", "loadtests", "numerics", "pages"):
+    for package in ("exporter", "drift", "loadtests", "pages"):
         assert f"{package}/py.typed" in names
     assert "exporter/config.schema.json" in names
     assert not [n for n in names if "__pycache__" in n or "/tests/" in n]

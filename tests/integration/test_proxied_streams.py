@@ -27,6 +27,7 @@ class Streaming(http.server.BaseHTTPRequestHandler):
     """Answers with tokens, one after another; a stalled model sends the first alone."""
 
     protocol_version = "HTTP/1.1"
+    over = threading.Event()
 
     def do_POST(self):
         self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -38,7 +39,7 @@ class Streaming(http.server.BaseHTTPRequestHandler):
             for _ in range(TOKENS):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(TOKEN), TOKEN))
                 stalled = "stalled" in self.path
-                self.server.over.wait(patience(120) if stalled else PAUSE_SECONDS)
+                self.over.wait(patience(120) if stalled else PAUSE_SECONDS)
             self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, *_):
@@ -47,12 +48,12 @@ class Streaming(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def upstream():
+    Streaming.over.clear()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Streaming)
-    server.over = threading.Event()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"127.0.0.1:{server.server_port}"
-    server.over.set()
+    Streaming.over.set()
     server.shutdown()
     thread.join()
     server.server_close()

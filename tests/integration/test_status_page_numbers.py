@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from status_pages import WAIT_MS, table
 from waiting import wait_until
 
-from numerics.confidence_calibration import (
+from drift.numerics.confidence_calibration import (
     LEAST_OUTPUTS,
     LEAST_SAMPLES,
     Condition,

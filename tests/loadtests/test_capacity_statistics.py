@@ -15,6 +15,7 @@ from simulated_queues import (
     searching,
 )
 
+from drift.numerics.dependence import LEAST_FREEDOM
 from loadtests.capacity.estimate import Levels, crossing, estimate, widening
 from loadtests.capacity.miss_trend import trend
 from loadtests.capacity.observation import (
@@ -25,7 +26,6 @@ from loadtests.capacity.observation import (
 )
 from loadtests.capacity.search import Search, SearchSettings
 from loadtests.load_objective import parse
-from numerics.dependence import LEAST_FREEDOM
 
 
 def test_a_crossing_is_where_an_exponential_share_reaches_what_is_allowed() -> None:

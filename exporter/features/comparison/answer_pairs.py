@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
+from drift.numerics.dependence import sequence_inflation
 from exporter.errors import ProtocolError
 from exporter.features.comparison.confidence import (
     LEAST_PAIRS,
@@ -27,7 +28,6 @@ from exporter.features.comparison.paired_intervals import (
     quantile_ratio,
 )
 from exporter.triton.tensors import FLOATS, decode
-from numerics.dependence import sequence_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,7 @@ Arbour, Sinha, Kennedy and Ramdas, Annals of Statistics 2024).
 
 A random order within the pair removes what slows both models at once. It does not remove
 the slow spells of one model alone, which make pairs correlated. So the boundary is
-widened by what `numerics.dependence` measures in the pairs' own order.
+widened by what `drift.numerics.dependence` measures in the pairs' own order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from numerics.dependence import (
+from drift.numerics.dependence import (
     LEAST_BATCHES,
     LEAST_FREEDOM,
     Inflation,

@@ -19,7 +19,7 @@ divided by the likelihood of the truth is a martingale: the truth's likelihood e
 below alpha times that mean with probability alpha at most (Ville 1939; Robbins 1970; as
 the "prior-posterior ratio" in Waudby-Smith and Ramdas, NeurIPS 2020). Exact for every
 count, zero included. That is so for independent pairs. Correlated ones count as pairs /
-phi with their shares, phi from `numerics.dependence`. No I/O, no clock, no scipy.
+phi with their shares, phi from `drift.numerics.dependence`. No I/O, no clock, no scipy.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.numerics.dependence import sequence_inflation
 from exporter.features.comparison.confidence import (
     Interval,
     boundary,
     doubt,
     open_ratio,
 )
-from numerics.dependence import sequence_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from drift.numerics.dependence import Inflation
     from exporter.features.comparison.confidence import Values
-    from numerics.dependence import Inflation
 
 MIXTURE_DISCORDANT: Final = 75.0
 """The boundary is tightest at eight times as many discordant pairs."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.numerics.dependence import inflation, sequence_inflation
 from exporter import catalogue
 from exporter.errors import InvalidRequestError
 from exporter.features.comparison.confidence import (
@@ -35,7 +36,6 @@ from exporter.histograms.buckets import (
     LAST_SLOT,
 )
 from exporter.samples import HistogramSample, Sample
-from numerics.dependence import inflation, sequence_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

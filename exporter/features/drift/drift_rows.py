@@ -9,6 +9,7 @@ import numpy as np
 
 from drift.embeddings import VectorSketch
 from drift.errors import DriftError
+from drift.numerics.answer_distribution import shape_of
 from drift.text_features import SUFFIX, text_numbers, text_source
 from exporter.features.drift.drift_tensors import (
     CONFIDENCE,
@@ -17,7 +18,6 @@ from exporter.features.drift.drift_tensors import (
     scored,
     sketched,
 )
-from numerics.answer_distribution import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from drift.embeddings import MAX_WIDTH, VectorSketch
 from drift.errors import ProfileError
 from drift.features import TEXT_DATATYPES, Feature, Kind, Schema, Tensor
+from drift.numerics.answer_distribution import MAX_CLASSES
 from drift.text_features import (
     require_text,
     text_features,
     text_source,
     text_tensor,
 )
-from numerics.answer_distribution import MAX_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

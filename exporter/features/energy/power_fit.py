@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from numerics import dependence, normal
+from drift.numerics import dependence, normal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

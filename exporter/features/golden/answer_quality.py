@@ -9,8 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from drift.numerics.normal import Bools, Floats, Ints
     from exporter.triton.protocol_types import Array
-    from numerics.normal import Bools, Floats, Ints
 
 _SHOWN: Final = 4
 _BINARY: Final = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from numerics import run_length
+from drift.numerics import run_length
 
 if TYPE_CHECKING:
     from exporter.features.golden.golden_settings import GoldenSettings

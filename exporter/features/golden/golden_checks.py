@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator as Validator
     from jsonschema_rs import ValidationError
 
+    from drift.numerics.normal import Bools, Floats, Ints
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.triton.protocol_types import Array
-    from numerics.normal import Bools, Floats, Ints
 
     Embed = Callable[["EmbeddingCheck", Sequence[bytes]], Floats]
     """Returns a vector for each text, by the model of the check."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.numerics.answer_distribution import row_hashes
 from exporter.errors import GoldenDataError, UnusableFileError
 from exporter.features.golden import golden_formats
 from exporter.features.golden.golden_formats import (
@@ -18,14 +19,13 @@ from exporter.features.golden.golden_formats import (
 )
 from exporter.system import whole_file
 from exporter.triton.tensors import FLOATS, array_dtype, shown_shape
-from numerics.answer_distribution import row_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from drift.numerics.normal import Floats, Ints
     from exporter.features.golden.golden_settings import GoldenData
     from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
-    from numerics.normal import Floats, Ints
 
 MAX_BYTES: Final = 256 << 20
 MAX_ROWS: Final = 200_000

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from drift.numerics.normal import Floats
     from exporter.access.collector_base import Access
     from exporter.features.golden.golden_checks import EmbeddingCheck
     from exporter.features.golden.golden_settings import GoldenSettings
-    from numerics.normal import Floats
 
 log = structlog.get_logger()
 

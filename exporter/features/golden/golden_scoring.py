@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 
+from drift.numerics import dependence
+from drift.numerics.answer_distribution import Shape, shape_of
+from drift.numerics.confidence_calibration import Calibration, calibrate
+from drift.numerics.normal import share_interval
 from exporter.errors import TritonError
 from exporter.features.golden import answer_quality
 from exporter.features.golden.golden_checks import Equal
 from exporter.features.golden.golden_data import groups_of
-from numerics import dependence
-from numerics.answer_distribution import Shape, shape_of
-from numerics.confidence_calibration import Calibration, calibrate
-from numerics.normal import share_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from drift.numerics.normal import Bools, Floats, Ints
     from exporter.features.golden.golden_checks import AnswerCheck, Embed, Judged
     from exporter.features.golden.golden_data import Prepared
     from exporter.features.golden.golden_settings import GoldenData
     from exporter.triton.protocol_types import Array, ModelSpec
-    from numerics.normal import Bools, Floats, Ints
 
 Outcome = Literal["right", "wrong", "invalid", "unanswered", "cached", "unjudged"]
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from drift.numerics.confidence_calibration import Calibration
+    from drift.numerics.normal import Bools, Ints
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Target
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.samples import AnySample
     from exporter.triton.protocol_types import ModelSpec
-    from numerics.confidence_calibration import Calibration
-    from numerics.normal import Bools, Ints
 
 log = structlog.get_logger()
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.numerics.answer_distribution import row_hashes, shape_of
 from exporter import catalogue
 from exporter.access.inventory import find_model
 from exporter.samples import Sample
-from numerics.answer_distribution import row_hashes, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from drift.numerics.answer_distribution import Shape
+    from drift.numerics.confidence_calibration import Condition
+    from drift.numerics.normal import Floats, Ints
     from exporter.access.collector_base import Access
     from exporter.access.inventory import ModelKey
     from exporter.access.mirror_hub import Mirrored
     from exporter.features.outputs.outputs_settings import OutputsSettings
     from exporter.samples import AnySample
     from exporter.triton.protocol_types import Array, ModelSpec
-    from numerics.answer_distribution import Shape
-    from numerics.confidence_calibration import Condition
-    from numerics.normal import Floats, Ints
 
 _SOURCE: Final = "production"
 _INPUTS: Final = "inputs"

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from numerics import run_length as arl
+from drift.numerics import run_length as arl
 
 if TYPE_CHECKING:
-    from numerics.normal import Floats
-    from numerics.run_length import Sides
+    from drift.numerics.normal import Floats
+    from drift.numerics.run_length import Sides
 
 ChartKind = Literal["shewhart", "ewma", "cusum", "page_hinkley"]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from drift.numerics import dependence, normal
 from exporter.features.spc.control_charts import FARTHEST_SIGMA
-from numerics import dependence, normal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numerics.normal import Floats
+    from drift.numerics.normal import Floats
 
 Assumption = Literal["given", "independent", "residuals", "doubtful", "constant"]
 """Basis of the control limits. given: not verified; independent: no correlation was found;

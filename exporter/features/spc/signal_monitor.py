@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 
+from drift.numerics.run_length import known
 from exporter.features.spc import signal_baseline as baselines
 from exporter.features.spc.control_charts import beyond, guarded_limit, limit_of
 from exporter.features.spc.signal_baseline import Assumption, Baseline, Refusal
-from numerics.run_length import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from drift.numerics.normal import Floats
+    from drift.numerics.run_length import Sides
     from exporter.features.spc.control_charts import Chart
-    from numerics.normal import Floats
-    from numerics.run_length import Sides
 
 STATE_VERSION: Final = 1
 _LARGEST: Final = 1e70

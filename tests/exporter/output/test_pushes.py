@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 
 import structlog
@@ -16,26 +17,23 @@ from exporter.output.push import OtlpRunner
 
 
 def test_a_defect_while_pushing_is_logged_once_and_the_pushes_go_on():
-    calls = []
-    loop = fourth = None
+    calls, fourth = [], threading.Event()
 
     def samples():
         calls.append(1)
         if len(calls) == 4:
-            loop.call_soon_threadsafe(fourth.set)
+            fourth.set()
         if len(calls) < 3:
             raise ValueError("nobody foresaw this")
         return []
 
     async def pushed(url):
-        nonlocal loop, fourth
-        loop, fourth = asyncio.get_running_loop(), asyncio.Event()
         settings = OtlpSettings(endpoint=url, interval_seconds=0.1)
         spans = SpanBuffer(time.time_ns, random.Random(0))  # noqa: S311 - ids of spans
         runner = OtlpRunner(settings, "t", samples, spans, time.time_ns, 0)
         task = asyncio.create_task(runner.run())
         await asyncio.wait(
-            {task, asyncio.ensure_future(fourth.wait())},
+            {task, asyncio.ensure_future(asyncio.to_thread(fourth.wait, patience()))},
             timeout=patience(),
             return_when=asyncio.FIRST_COMPLETED,
         )

@@ -87,12 +87,13 @@ class Bench:
             exposed=lambda: self.exposed,
             mirror=self.hub,
         )
-        self.collector = DriftCollector(
+        collector = DriftCollector(
             settings, access, wall_clock=lambda: EPOCH + self.now
         )
         if predecessor is not None:
-            self.collector.inherit(predecessor)
+            collector.inherit(predecessor)
             predecessor.close()
+        self.collector = collector
         self.collect()
 
     def send(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from numerics.answer_distribution import shape_of
-from numerics.confidence_calibration import calibrate
+from drift.numerics.answer_distribution import shape_of
+from drift.numerics.confidence_calibration import calibrate
 
 FEATURE = "estimated_accuracy"
 CLASSES = 3

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from accesses import access_to
 
+from drift.numerics.confidence_calibration import calibrate
 from exporter.access.calibration_board import Calibrated
 from exporter.access.mirror_hub import Mirrored
 from exporter.features.outputs.outputs_settings import OutputsSettings
-from numerics.confidence_calibration import calibrate
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from drift.numerics.answer_distribution import shape_of
 from exporter.errors import GoldenDataError
 from exporter.features.golden import answer_quality
 from exporter.features.golden.golden_data import GoldenSet, prepare
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
-from numerics.answer_distribution import shape_of
 
 ROWS = 400
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from accesses import access_to
 
+from drift.numerics.answer_distribution import shape_of
+from drift.numerics.confidence_calibration import calibrate
 from exporter import catalogue
 from exporter.access.calibration_board import Calibrated
 from exporter.access.inventory import Inventory, InventoryBoard
@@ -15,8 +17,6 @@ from exporter.access.mirror_hub import Mirrored
 from exporter.features.outputs.outputs_settings import OutputsSettings
 from exporter.samples import Sample
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
-from numerics.answer_distribution import shape_of
-from numerics.confidence_calibration import calibrate
 
 KEY = ("m", "2")
 

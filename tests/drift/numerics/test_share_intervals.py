@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from numerics.dependence import copies_inflation
-from numerics.normal import share_interval
+from drift.numerics.dependence import copies_inflation
+from drift.numerics.normal import share_interval
 
 
 @pytest.mark.parametrize(("right", "asked"), [(0, 1), (9, 10), (436, 449), (20, 20)])

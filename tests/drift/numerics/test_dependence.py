@@ -10,7 +10,7 @@ import pytest
 from dependent_latencies import autoregressive, batches_of_8
 from scipy import stats
 
-from numerics.dependence import (
+from drift.numerics.dependence import (
     LEAST_BATCHES,
     LEAST_FREEDOM,
     Inflation,

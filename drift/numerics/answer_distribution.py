@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from numerics.normal import Floats, Ints
+    from drift.numerics.normal import Floats, Ints
 
 MAX_CLASSES: Final = 1_000
 _ROUNDING: Final = 1e-3

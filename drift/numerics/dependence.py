@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from numerics import normal
+from drift.numerics import normal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from numerics import dependence
+from drift.numerics import dependence
 
 if TYPE_CHECKING:
-    from numerics.normal import Floats, Ints
+    from drift.numerics.normal import Floats, Ints
 
 BINS: Final = 10
 LEAST_SAMPLES: Final = 50

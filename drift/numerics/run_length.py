@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from numerics import normal
+from drift.numerics import normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numerics.normal import Floats
+    from drift.numerics.normal import Floats
 
 Sides = Literal["both", "upper", "lower"]
 

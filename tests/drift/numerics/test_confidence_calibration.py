@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from numerics.confidence_calibration import calibrate, isotonic
+from drift.numerics.confidence_calibration import calibrate, isotonic
 
 
 def drawn(rng, rows, *, mean=0.75, honest=True):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from drift.numerics import normal, run_length
 from exporter.features.spc.control_charts import (
     Cusum,
     Ewma,
@@ -16,7 +17,6 @@ from exporter.features.spc.control_charts import (
     beyond,
     limit_of,
 )
-from numerics import normal, run_length
 
 # Montgomery, Introduction to Statistical Quality Control, tables 9.3 (after Lucas and
 # Crosier 1982) and 9.11 (after Lucas and Saccucci 1990); by shift in sigma.
