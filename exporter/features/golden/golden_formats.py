@@ -98,7 +98,7 @@ def numbers_of(column: Array) -> Array | int:
     if column.dtype.kind in "biuf":
         return column
     flat = column.ravel().tolist()
-    for kind in (int, float):
+    for kind in (_integer, float):
         try:
             found = np.array([kind(value) for value in flat])
         except (ValueError, TypeError, OverflowError):
@@ -106,6 +106,14 @@ def numbers_of(column: Array) -> Array | int:
         if found.dtype.kind != "O":
             return found.reshape(column.shape)
     return next(n for n, value in enumerate(flat) if not _is_number(value))
+
+
+def _integer(value: Any) -> int:
+    found = int(value)
+    # A written number is an integer; a decimal of a Parquet file may be a fraction.
+    if not isinstance(value, str | bytes) and found != value:
+        raise ValueError(value)
+    return found
 
 
 def as_numbers(column: Array) -> Array:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from exporter.features.golden import golden_data
 from exporter.features.golden.golden_data import prepare
@@ -65,3 +69,26 @@ def test_integers_are_equal_or_wrong(tmp_path, wanted, answered) -> None:
     found = {"id": np.array([[answered], [1]])}
     judged = Scoring(prepared, settings, model).judge(np.arange(2), found)
     assert (judged.outcomes["right"], judged.outcomes["wrong"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "datatype", "wanted"),
+    [
+        (["1.75", "2.50"], "FP32", [1.75, 2.5]),
+        (["1.75", "2.00"], "FP32", [1.75, 2.0]),
+        (["9007199254740993", "2"], "INT64", [9_007_199_254_740_993, 2]),
+    ],
+)
+def test_decimals_of_parquet_keep_their_value(tmp_path, written, datatype, wanted):
+    path = tmp_path / "golden.parquet"
+    decimals = pa.array([Decimal(number) for number in written])
+    table = dict.fromkeys(("x", "expected:y", "label"), decimals)
+    parquet.write_table(pa.table(table), path)
+    model = signature(
+        [TensorSpec("x", datatype, (-1, 1))], [TensorSpec("y", datatype, (-1, 1))]
+    )
+    golden = golden_data.read(GoldenData(file=path, label="label"))
+    prepared = prepare(golden, model)
+    assert prepared.inputs["x"].ravel().tolist() == wanted
+    assert prepared.expected["y"].tolist() == wanted
+    assert golden.labels.tolist() == wanted
