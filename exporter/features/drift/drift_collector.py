@@ -104,9 +104,6 @@ class DriftCollector:
                 for key, subject in predecessor.subjects.items()
                 if self.continues(subject)
             }
-            for subject in self.subjects.values():
-                # With the clients of this collector: the predecessor's are closed.
-                subject.embedded = self._embedded(subject.settings)
 
     def document(self) -> dict[str, Any]:
         """Return the watched models, their changes, and reasons why others are not watched."""
