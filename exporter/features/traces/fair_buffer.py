@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ class FairBuffer(Generic[V]):
         self._most_seconds = most_seconds
         self._most_bytes = most_bytes
         self._held: dict[str, _Held[V]] = {}
-        self._keys: dict[str, dict[str, None]] = {}
-        """Keys of each sender, oldest first. An OrderedDict would take 100 bytes more for
-        each key; to find the oldest here may take microseconds."""
+        self._keys: dict[str, OrderedDict[str, None]] = {}
+        """Keys of each sender, oldest first."""
         self._bytes: Counter[str] = Counter()
         self._total = 0
 
@@ -38,14 +37,14 @@ class FairBuffer(Generic[V]):
         """Add a value of about `size` bytes; another one of this key is replaced."""
         self.pop(key)
         self._held[key] = _Held(value, size, sender, now)
-        self._keys.setdefault(sender, {})[key] = None
+        self._keys.setdefault(sender, OrderedDict())[key] = None
         self._add(sender, size)
 
-    def replace(self, key: str, value: V, size: int) -> None:
-        """Replace the value of `key`, if there is one; its age stays."""
+    def resize(self, key: str, size: int) -> None:
+        """Note that the value of `key` now takes about `size` bytes; its age stays."""
         held = self._held.get(key)
         if held is not None:
-            self._held[key] = held._replace(value=value, size=size)
+            self._held[key] = held._replace(size=size)
             self._add(held.sender, size - held.size)
 
     def get(self, key: str) -> V | None:

@@ -32,7 +32,6 @@ from exporter.features.traces.traced_request import (
     RequestTrace,
     measured,
 )
-from exporter.features.traces.waiting_request import WaitingRequest, marks_of, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -45,11 +44,16 @@ JOIN_SECONDS: Final = 15.0
 """Triton sends every 5 s; two parts that end together are at most two batches apart."""
 ANSWER_SECONDS: Final = 900.0
 """A streamed answer may take so long, and its network span comes at its end."""
-MAX_WAITING_BYTES: Final = 5 << 19
-"""Limit of requests that wait; everything else together takes at most twice as much. They
-stay for up to 15 minutes, so it is small: 4,500 requests with short names."""
-_ENTRY_BYTES: Final = 250
-"""Measured size of an entry, without its key and its value."""
+MAX_WAITING_BYTES: Final = 8 << 20
+"""Limit of requests that wait; everything else together takes less than as much. Python
+returns little of it to the kernel afterwards, so it is small: 4,500 requests with short
+names."""
+_ENTRY_BYTES: Final = 450
+"""Measured size of a request that waits, or a part of one, without its names and marks."""
+_NOTE_BYTES: Final = 300
+"""Measured size of an entry that only notes an id."""
+_TYPICAL_BYTES: Final = 500
+"""Typical size of a request's marks; its parts add theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,26 @@ class Span:
     parent_id: str
     marks: Marks
     identity: Identity | None = None
+
+
+@dataclass(slots=True)
+class _Request:
+    identity: Identity
+    network_id: str
+    marks: Marks
+    sender: str
+    """The sender of its model's span."""
+    has_network: bool = False
+    has_compute: bool = False
+    has_children: bool = False
+    is_known: bool = True
+    """True if the server holds its model."""
+
+    @property
+    def complete(self) -> bool:
+        return (self.has_network or self.identity.child) and (
+            self.has_compute or self.has_children
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +114,19 @@ class SpanJoiner:
         # Requests that wait for the network's span, or for their client's request; those
         # that were answered and wait for a span that ended before; those to models that
         # the server does not hold.
-        self._requests = FairBuffer[bytes](answer_seconds, max_bytes)
-        self._answered = FairBuffer[bytes](join_seconds, max_bytes // 2)
-        self._unknown = FairBuffer[bytes](join_seconds, max_bytes // 4)
+        self._requests = FairBuffer[_Request](answer_seconds, max_bytes)
+        self._answered = FairBuffer[_Request](join_seconds, max_bytes // 4)
+        self._unknown = FairBuffer[_Request](join_seconds, max_bytes // 8)
         self._stores = (self._requests, self._answered, self._unknown)
         self._by_network: dict[str, str] = {}
         # Parts whose request has not come: by the span id the request must name.
-        self._networks = FairBuffer[bytes](join_seconds, max_bytes // 4)
-        self._computes = FairBuffer[bytes](join_seconds, max_bytes // 2)
-        self._parents = FairBuffer[bool](answer_seconds, max_bytes // 8)
+        self._networks = FairBuffer[Marks](join_seconds, max_bytes // 8)
+        self._computes = FairBuffer[Marks](join_seconds, max_bytes // 4)
+        self._parents = FairBuffer[bool](answer_seconds, max_bytes // 16)
         # Traces whose client's request came: with our ids, and "" for a client's. Calls
         # that come later are then known, also those that a collector sends again.
-        self._own = FairBuffer[str](answer_seconds, max_bytes // 8)
-        self._clients = FairBuffer[str](answer_seconds, max_bytes // 4)
+        self._own = FairBuffer[str](answer_seconds, max_bytes // 16)
+        self._clients = FairBuffer[str](answer_seconds, max_bytes // 8)
         # Children that are complete but for the client's request, by trace.
         self._children: dict[str, set[str]] = {}
 
@@ -148,7 +172,7 @@ class SpanJoiner:
             roots.add(whose.trace_id)
             is_own = whose.request_id.startswith(REQUEST_ID_PREFIX)
             request_id = whose.request_id if is_own else ""
-            size = _size_of(whose.trace_id, request_id)
+            size = _NOTE_BYTES + _size_of_texts(whose.trace_id, request_id)
             buffer = self._own if is_own else self._clients
             buffer.put(whose.trace_id, request_id, size, now, sender)
         return roots
@@ -158,55 +182,53 @@ class SpanJoiner:
         buffers = (self._own, self._clients)
         return trace_id in roots or any(b.get(trace_id) is not None for b in buffers)
 
-    def _awaited_children(self, roots: Iterable[str]) -> list[WaitingRequest]:
+    def _awaited_children(self, roots: Iterable[str]) -> list[_Request]:
         """Children that waited for these client's requests alone."""
         found = [
             self._pop(key) for root in roots for key in self._children.pop(root, ())
         ]
         return [request for request in found if request is not None]
 
-    def _assign(self, span: Span, now: float, sender: str) -> WaitingRequest | None:
+    def _assign(self, span: Span, now: float, sender: str) -> _Request | None:
         if span.part == "compute":
             return self._compute(span, now, sender)
         if span.part == "network":
             return self._network(span, now, sender)
         return self._model(span, now, sender)
 
-    def _compute(self, span: Span, now: float, sender: str) -> WaitingRequest | None:
+    def _compute(self, span: Span, now: float, sender: str) -> _Request | None:
         request = self._held(span.parent_id)
         if request is None:
-            _put_part(self._computes, span.parent_id, span.marks, now, sender)
+            self._computes.put(span.parent_id, span.marks, _size(span), now, sender)
             return None
         request.marks.update(span.marks)
         request.has_compute = True
-        self._update(span.parent_id, request)
+        for store in self._stores:
+            store.resize(span.parent_id, _size_of(span.parent_id, request))
         return request
 
-    def _network(self, span: Span, now: float, sender: str) -> WaitingRequest | None:
+    def _network(self, span: Span, now: float, sender: str) -> _Request | None:
         key = self._by_network.get(span.span_id, "")
         request = self._held(key)
         if request is None:
-            _put_part(self._networks, span.span_id, span.marks, now, sender)
+            self._networks.put(span.span_id, span.marks, _size(span), now, sender)
         elif not request.has_network:
             request.marks.update(span.marks)
             request.has_network = True
-            self._drop(key)
-            if not request.complete:
-                self._store(key, request, now)
+            self._pop(key)
+            self._store(key, request, now)
         return request
 
-    def _model(self, span: Span, now: float, sender: str) -> WaitingRequest | None:
+    def _model(self, span: Span, now: float, sender: str) -> _Request | None:
         identity = span.identity
         if identity is None or self._held(span.span_id) is not None:
             return None
         is_known = self._is_known((identity.model, identity.version))
-        request = WaitingRequest(
-            identity, span.parent_id, Marks(), sender, is_known=is_known
-        )
+        request = _Request(identity, span.parent_id, Marks(), sender, is_known=is_known)
         request.marks.update(span.marks)
         compute = self._computes.pop(span.span_id)
         if compute is not None:
-            request.marks.update(marks_of(compute))
+            request.marks.update(compute)
             request.has_compute = True
         request.has_children = self._parents.pop(span.span_id) is not None
         if identity.child:
@@ -214,50 +236,34 @@ class SpanJoiner:
         else:
             network = self._networks.pop(span.parent_id)
             if network is not None:
-                request.marks.update(marks_of(network))
+                request.marks.update(network)
                 request.has_network = True
             self._by_network[span.parent_id] = span.span_id
         self._store(span.span_id, request, now)
         return request
 
-    def _store(self, key: str, request: WaitingRequest, now: float) -> None:
+    def _store(self, key: str, request: _Request, now: float) -> None:
         store = self._answered if request.has_network else self._requests
         if not request.is_known:
             store = self._unknown
-        packed = request.packed()
-        size = _size_of(key, packed, request.network_id)
-        store.put(key, packed, size, now, request.sender)
+        store.put(key, request, _size_of(key, request), now, request.sender)
 
-    def _update(self, key: str, request: WaitingRequest) -> None:
-        """Store what became known of a request that waits."""
-        packed = request.packed()
-        for store in self._stores:
-            store.replace(key, packed, _size_of(key, packed, request.network_id))
+    def _pop(self, key: str) -> _Request | None:
+        found = [store.pop(key) for store in self._stores]
+        return next(filter(None, found), None)
 
-    def _drop(self, key: str) -> None:
-        for store in self._stores:
-            store.pop(key)
-
-    def _pop(self, key: str) -> WaitingRequest | None:
-        request = self._held(key)
-        self._drop(key)
-        return request
-
-    def _held(self, key: str) -> WaitingRequest | None:
-        for store in self._stores:
-            packed = store.get(key)
-            if packed is not None:
-                return WaitingRequest.unpacked(packed)
-        return None
+    def _held(self, key: str) -> _Request | None:
+        found = (store.get(key) for store in self._stores)
+        return next(filter(None, found), None)
 
     def _announce(self, parent_id: str, now: float, sender: str) -> None:
         """A child came: its parent needs no compute of its own to be complete."""
         parent = self._held(parent_id)
         if parent is not None:
             parent.has_children = True
-            self._update(parent_id, parent)
         else:
-            self._parents.put(parent_id, True, _size_of(parent_id), now, sender)
+            size = _NOTE_BYTES + _size_of_texts(parent_id)
+            self._parents.put(parent_id, True, size, now, sender)
 
     def _key(self, span: Span) -> str:
         """Return the key of the request that the span is a part of."""
@@ -267,26 +273,25 @@ class SpanJoiner:
             return self._by_network[span.span_id]
         return span.span_id
 
-    def _remove(self, span: Span, request: WaitingRequest) -> None:
+    def _remove(self, span: Span, request: _Request) -> None:
         key = self._key(span)
-        self._drop(key)
+        self._pop(key)
         self._forget_network(key, request)
 
-    def _forget_network(self, key: str, request: WaitingRequest) -> None:
+    def _forget_network(self, key: str, request: _Request) -> None:
         if self._by_network.get(request.network_id) == key:
             del self._by_network[request.network_id]
 
-    def _forget_child(self, key: str, request: WaitingRequest) -> None:
+    def _forget_child(self, key: str, request: _Request) -> None:
         waiting = self._children.get(request.identity.trace_id, set())
         waiting.discard(key)
         if not waiting:
             self._children.pop(request.identity.trace_id, None)
 
-    def _overdue(self, now: float) -> list[WaitingRequest]:
-        late: list[WaitingRequest] = []
+    def _overdue(self, now: float) -> list[_Request]:
+        late: list[_Request] = []
         for store in self._stores:
-            for key, packed in store.overdue(now):
-                request = WaitingRequest.unpacked(packed)
+            for key, request in store.overdue(now):
                 if self._was_loaded(request):
                     self._store(key, request, now)
                     continue
@@ -295,7 +300,7 @@ class SpanJoiner:
                 late.append(request)
         return late
 
-    def _was_loaded(self, request: WaitingRequest) -> bool:
+    def _was_loaded(self, request: _Request) -> bool:
         """Return whether the server holds this model now, and did not when it came."""
         whose = request.identity
         if request.is_known or not self._is_known((whose.model, whose.version)):
@@ -303,7 +308,7 @@ class SpanJoiner:
         request.is_known = True
         return True
 
-    def _attributed(self, requests: list[WaitingRequest]) -> list[WaitingRequest]:
+    def _attributed(self, requests: list[_Request]) -> list[_Request]:
         """The same, children of our requests with the ids of these."""
         for request in requests:
             own = self._own.get(request.identity.trace_id)
@@ -319,24 +324,37 @@ class SpanJoiner:
             1 for parts in (self._networks, self._computes) for _ in parts.overdue(now)
         )
 
-    def _joined(self, requests: list[WaitingRequest], orphans: int) -> Joined:
+    def _joined(self, requests: list[_Request], orphans: int) -> Joined:
         traces = list(_measured(requests))
         return Joined(traces, len(requests) - len(traces), orphans)
 
 
-def _put_part(
-    parts: FairBuffer[bytes], key: str, marks: Marks, now: float, sender: str
-) -> None:
-    packed = pack(marks)
-    parts.put(key, packed, _size_of(key, packed), now, sender)
+def _size(span: Span) -> int:
+    """About how many bytes a part takes while it waits for its request."""
+    return (
+        _ENTRY_BYTES
+        + max(span.marks.size_bytes, _TYPICAL_BYTES)
+        + _size_of_texts(span.span_id, span.parent_id)
+    )
 
 
-def _size_of(*held: str | bytes) -> int:
-    """About how many bytes an entry takes that holds these."""
-    return _ENTRY_BYTES + sum(map(sys.getsizeof, held))
+def _size_of(key: str, request: _Request) -> int:
+    """About how many bytes a request takes while it waits, with what leads to it."""
+    whose = request.identity
+    texts = (key, request.network_id, whose.model, whose.request_id, whose.trace_id)
+    return (
+        _ENTRY_BYTES
+        + _NOTE_BYTES
+        + max(request.marks.size_bytes, _TYPICAL_BYTES)
+        + _size_of_texts(*texts)
+    )
 
 
-def _measured(requests: Iterable[WaitingRequest]) -> Iterator[RequestTrace]:
+def _size_of_texts(*texts: str) -> int:
+    return sum(map(sys.getsizeof, texts))
+
+
+def _measured(requests: Iterable[_Request]) -> Iterator[RequestTrace]:
     for request in requests:
         trace = measured(request.identity, request.marks, network=request.has_network)
         if trace is not None:

@@ -30,7 +30,6 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from itertools import pairwise
-from struct import Struct
 from typing import Final, Literal
 
 LATEST_NS: Final = 2**63 - 1
@@ -57,13 +56,8 @@ _ONCE: Final = NETWORK_MARKS.union(
 _LAST: Final = frozenset(SEND_END.values())
 _EACH: Final = frozenset({*SEND_START.values(), COMPLETE})
 KNOWN: Final = _ONCE | _LAST | _EACH
-_NAMES: Final = tuple(sorted(KNOWN))
-_CODES: Final = {name: code for code, name in enumerate(_NAMES)}
-_TIME: Final = Struct("<Bq")
-"""A packed mark: code of its name, nanoseconds."""
-
-PackedMarks = tuple[bytes, dict[str, int], bool]
-"""Times, numbers of dropped times, and whether they are contradicted."""
+_BYTES: Final = 100
+_BYTES_OF_EACH: Final = 8
 
 
 class Marks:
@@ -126,28 +120,12 @@ class Marks:
         """True if it has marks that only a client's request has."""
         return not NETWORK_MARKS.isdisjoint(self._single)
 
-    def packed(self) -> PackedMarks:
-        """Return the same in few objects."""
-        each = ((name, ns) for name, times in self._each.items() for ns in times)
-        return (
-            b"".join(
-                _TIME.pack(_CODES[name], ns)
-                for name, ns in (*self._single.items(), *each)
-            ),
-            self._cut,
-            self.contradicted,
-        )
-
-    @classmethod
-    def unpacked(cls, packed: PackedMarks) -> Marks:
-        """Return the marks that were packed."""
-        times, cut, contradicted = packed
-        marks = cls()
-        for code, ns in _TIME.iter_unpack(times):
-            marks.add(_NAMES[code], ns)
-        marks._cut = cut
-        marks.contradicted = contradicted
-        return marks
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory they take."""
+        each = sum(len(times) for times in self._each.values())
+        held = len(self._single) + len(self._each)
+        return _BYTES * held + _BYTES_OF_EACH * each
 
 
 Protocol = Literal["grpc", "http", ""]

@@ -114,7 +114,7 @@ def test_the_buffer_is_bounded_whatever_comes():
                 part, f"{part}{number}", f"up{part}{number}", span.marks, span.identity
             )
             joiner.add([other], 0.0)
-    assert 50 <= joiner.waiting <= 400
+    assert 50 <= joiner.waiting <= 150
 
 
 def edited(change):
@@ -220,7 +220,7 @@ def test_spans_of_others_are_passed_by_and_what_they_add_is_not_kept():
     found = otlp_traces.from_json(json.dumps(document).encode())
     assert found.foreign == 1
     assert len(found.spans) == 3
-    assert all(len(span.marks.packed()[0]) <= 80 for span in found.spans)
+    assert all(span.marks.size_bytes <= 800 for span in found.spans)
 
 
 def test_an_empty_export_is_an_export():

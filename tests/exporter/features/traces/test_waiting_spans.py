@@ -21,7 +21,7 @@ from exporter.features.traces.trace_spans import (
     Span,
     SpanJoiner,
 )
-from exporter.features.traces.traced_request import COMPLETE, Marks
+from exporter.features.traces.traced_request import COMPLETE, Identity, Marks
 from exporter.output.exposition import render
 from exporter.taps.tap_route import TapRequest
 
@@ -115,8 +115,8 @@ SENT = {
 
 
 @pytest.mark.parametrize("kind", SENT)
-def test_spans_that_wait_hold_less_than_three_and_a_half_mebibytes(kind):
-    assert held_bytes(SENT[kind]) < 7 << 19
+def test_spans_that_wait_hold_less_than_ten_mebibytes(kind):
+    assert held_bytes(SENT[kind]) < 10 << 20
 
 
 def test_4500_requests_of_one_sender_wait_at_once():
@@ -131,13 +131,13 @@ def test_4500_requests_of_one_sender_wait_at_once():
     assert 4_500 <= joiner.waiting < 6_000
 
 
-def test_all_kinds_together_hold_less_than_eight_mebibytes():
+def test_all_kinds_together_hold_less_than_sixteen_mebibytes():
     kinds = list(SENT.values())
 
     def made(number):
         return kinds[number % len(kinds)](number)
 
-    assert 3 << 20 < held_bytes(made) < 8 << 20
+    assert 8 << 20 < held_bytes(made) < 16 << 20
 
 
 def test_responses_that_a_later_span_adds_to_a_request_are_counted_in_bytes():
@@ -271,3 +271,19 @@ def test_models_with_names_of_four_kilobytes_keep_a_page_of_metrics_small():
     assert page.count(b"xxxx" * 60) > 20
     assert b"x" * 257 not in page
     assert len(page) < 1 << 20
+
+
+def test_spans_of_a_request_with_many_responses_are_added_as_fast_as_others():
+    def seconds(responses):
+        joiner, marks = SpanJoiner(), Marks()
+        for number in range(responses):
+            marks.add(COMPLETE, 10**18 + number)
+        identity = Identity("m", "1", "r", "t", child=False)
+        joiner.add([Span("model", "m", "n", marks, identity)], 0.0)
+        late = Marks()
+        late.add("COMPUTE_START", 10**18)
+        began = time.process_time()
+        joiner.add([Span("compute", f"c{n}", "m", late) for n in range(300)], 0.0)
+        return time.process_time() - began
+
+    assert min(seconds(9_000) for _ in range(3)) < 20 * max(seconds(1), 1e-4)
