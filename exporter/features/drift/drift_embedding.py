@@ -100,8 +100,9 @@ class EmbeddedTexts:
     def rows(self) -> Tensors:
         """Embed as many of the drawn texts as the rate allows; empty where none is."""
         now = self._clock()
-        # No more than come in one round: an idle time is not made up for.
-        most = self._settings.texts_per_second * min(now - self._taken_at, 60.0)
+        # No more than come in a minute, or one: an idle time is not made up for.
+        rate = self._settings.texts_per_second
+        most = min(rate * (now - self._taken_at), max(rate * 60.0, 1.0))
         if most < 1:
             return {}
         with self._lock:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MAX_BYTES: Final = 256 << 20
+PROFILE: Final = "profile"
+FORMER: Final = "former-profile"
 _LONGEST_NAME: Final = 150
 
 
@@ -101,6 +103,22 @@ class Store:
             log.info("drift_state_saved_again", file=str(path))
         self._unsaved.discard(what)
         return True
+
+    def keep(self, profile: bytes) -> bool:
+        """Save a learnt reference; the one before stays for a rollback.
+
+        Return whether it was the last one already.
+        """
+        before = self.read(PROFILE)
+        if profile == before:
+            return True
+        files = [(PROFILE, profile)]
+        if before is not None:
+            # First what has no other copy: in a rollback the profile, which is the former.
+            files.insert(profile == self.read(FORMER), (FORMER, before))
+        for what, data in files:
+            self.write(what, data)
+        return False
 
     def set_aside(self, what: str, reason: str) -> None:
         """Rename an unusable file, so that it can be inspected, and continue without."""

@@ -14,7 +14,7 @@ from drift.reference import Profile
 from exporter.features.drift.drift_learner import Learner
 from exporter.features.drift.drift_outlook import Outlooks
 from exporter.features.drift.drift_rows import Rows
-from exporter.features.drift.drift_state import Store, read_whole
+from exporter.features.drift.drift_state import FORMER, PROFILE, Store, read_whole
 from exporter.features.drift.drift_tensors import declared, require, schema_of
 from exporter.features.drift.drift_watch import Watch
 from exporter.system import whole_file
@@ -37,8 +37,6 @@ log = structlog.get_logger()
 
 State = Literal["waiting", "learning", "watching", "refused"]
 
-_PROFILE: Final = "profile"
-_FORMER: Final = "former-profile"
 _STATE: Final = "state"
 _OUTLOOK: Final = "outlook"
 # A large state takes long to write: never more than this share of the time.
@@ -73,6 +71,7 @@ class Subject:
         self._seen: object = None
         self._versions: dict[str, dict[str, Declared]] = {}
         self._unwatched: frozenset[str] = frozenset()
+        self._used: frozenset[str] = frozenset()
         self._former: Watch | None = None
         self._rows: Rows | None = None
         self._alarm = False
@@ -104,10 +103,10 @@ class Subject:
         seen = (*specs, stamp, frozenset(used), embedder)
         if seen == self._seen:
             return
-        self._seen = seen
+        self._seen, self._used = seen, frozenset(used)
         try:
             self._versions = {spec.version: self._declared(spec) for spec in specs}
-            self._begin(used)
+            self._begin()
         except DriftError as error:
             self._refuse(error)
         except OSError as error:
@@ -122,18 +121,15 @@ class Subject:
         self._seen = None
         self._refuse(error)
 
-    def _begin(self, used: set[str]) -> None:
+    def _begin(self) -> None:
         profile = self._profile()
         schema = profile.schema if profile else self._schema_to_learn()
         rows, problems = self._counted(schema)
-        doubled = sorted(used & set(schema.names))
-        if doubled:
-            both = "is among both the inputs and the outputs of the model"
-            raise ProfileError([f"feature {name!r} {both}" for name in doubled])
         if profile is None:
             self._learn(schema)
         elif self.watch is None or self.watch.profile is not profile:
             self._watch(profile)
+            self._stop_learning()
         self._rows, self.problems = rows, problems
         if problems:
             self._log(
@@ -144,8 +140,12 @@ class Subject:
         """Return how rows are counted, and why those of some versions are not.
 
         Raises:
-            ProfileError: no version has these tensors; it lists the differences of the latest.
+            ProfileError: no version has these tensors; it lists the differences of the
+                latest. Or the other side has features of the same names.
         """
+        if doubled := sorted(self._used & set(schema.names)):
+            both = "is among both the inputs and the outputs of the model"
+            raise ProfileError([f"feature {name!r} {both}" for name in doubled])
         refused: dict[str, ProfileError] = {}
         for version, tensors in self._versions.items():
             try:
@@ -200,7 +200,7 @@ class Subject:
         """Yield the references that were learnt: of now, and of the signature before."""
         if self.watch is not None:
             yield self.watch.profile
-        for what in (_PROFILE, _FORMER):
+        for what in (PROFILE, FORMER):
             data = self._store.read(what)
             if data is None:
                 continue
@@ -229,6 +229,7 @@ class Subject:
         if self.learner is None or self.learner.schema != schema:
             if self.settings.learn is None:
                 raise ProfileError(["found neither a reference nor `learn`"])
+            self._stop_learning()
             self.learner = Learner(
                 schema, self.settings.learn, self._clock, self._wall_clock
             )
@@ -240,18 +241,19 @@ class Subject:
         self._former, self.watch = self.watch or self._former, None
 
     def _watch(self, profile: Profile) -> None:
+        # Of a reference that was not the last one the state is another's.
+        known = self.settings.learn is None or self._store.keep(profile.to_bytes())
         former = self._former
         if former is not None and former.profile.fingerprint == profile.fingerprint:
             watch, self._former = former, None
         else:
-            watch = self._restored(profile)
+            watch = self._restored(profile) if known else self._fresh(profile)
             self._recall_outlook()
         if self.settings.learn is None:
             self._former = None
         else:
-            self._keep(profile)
             self._put_by()
-        self.watch, self.learner = watch, None
+        self.watch = watch
         if self._store.kept:
             self.save_by = self._wall_clock() + self.settings.state_seconds
         self.state = "watching"
@@ -269,15 +271,6 @@ class Subject:
         ):
             if reasons:
                 self._log("warning", event, reason="; ".join(reasons))
-
-    def _keep(self, profile: Profile) -> None:
-        """Save a learnt reference; that of the signature before stays for a rollback."""
-        data, before = profile.to_bytes(), self._store.read(_PROFILE)
-        if data == before:
-            return
-        self._store.write(_PROFILE, data)
-        if before is not None:
-            self._store.write(_FORMER, before)
 
     def _restored(self, profile: Profile) -> Watch:
         watch, saved = self._fresh(profile), self._store.read(_STATE)
@@ -316,15 +309,17 @@ class Subject:
             keeps_old_reference=kept,
         )
         if not kept:
-            self.state, self._rows, self.learner = "refused", None, None
+            self.state, self._rows = "refused", None
             self._put_by()
+            self._stop_learning()
 
     def _still_fits(self) -> bool:
-        """Return whether the current watch can continue although its successor is refused."""
-        if self.watch is None:
+        """Return whether what runs can continue although its successor is refused."""
+        current = self.watch.profile if self.watch is not None else self.learner
+        if current is None:
             return False
         try:
-            self._rows, _ = self._counted(self.watch.profile.schema)
+            self._rows, _ = self._counted(current.schema)
         except ProfileError:
             return False
         return True
@@ -351,6 +346,7 @@ class Subject:
         self._log("info", "drift_reference_learnt", rows=profile.rows)
         try:
             self._watch(profile)
+            self.learner = None
         except OSError as error:
             self._unread(error)
 
@@ -379,8 +375,12 @@ class Subject:
     def close(self) -> None:
         """Write the state; a reference that is still being learnt is lost."""
         self.save()
-        if self.learner is not None and self.learner.rows:
-            self._log("warning", "drift_learning_lost", rows=self.learner.rows)
+        self._stop_learning()
+
+    def _stop_learning(self) -> None:
+        learner, self.learner = self.learner, None
+        if learner is not None and learner.rows:
+            self._log("warning", "drift_learning_lost", rows=learner.rows)
 
     def save(self) -> None:
         """Write the state, now."""

@@ -57,6 +57,11 @@ class Bench:
     def close(self) -> None:
         self._grpc.close()
 
+    def serve(self, address: str) -> None:
+        """The server that answers our own requests."""
+        self._grpc.close()
+        self._grpc = GrpcClient(address)
+
     def models(self, *specs: ModelSpec) -> None:
         """What the server holds."""
         found = {(spec.name, spec.version): spec for spec in specs}

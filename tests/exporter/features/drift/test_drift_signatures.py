@@ -125,3 +125,86 @@ def test_learning_continues_beside_a_version_of_another_signature(bench, spec_of
     bench.collect(after=31)
     assert bench.state() == "watching"
     assert bench.value("triton_drift_reference_rows", "m", "inputs") == 1100
+
+
+@pytest.mark.parametrize(
+    "inputs", [WIDER, {"text": ("BYTES", (-1, -1))}], ids=["learnt anew", "refused"]
+)
+def test_rows_that_were_learnt_of_a_signature_that_is_gone_are_reported_as_lost(
+    bench, spec_of, inputs
+):
+    bench.watch(LEARN)
+    bench.window(bench.rows(900), seconds=30)
+    bench.models(spec_of(inputs=inputs))
+    with structlog.testing.capture_logs() as logs:
+        bench.collect(after=1)
+        bench.collector.close()
+    assert [e["rows"] for e in logs if e["event"] == "drift_learning_lost"] == [900]
+
+
+def test_learning_that_a_rollback_ends_is_reported_as_lost(bench, spec_of):
+    bench.watch(LEARN)
+    bench.window(bench.rows(1200), seconds=61)
+    bench.models(spec_of(version="2", inputs=WIDER))
+    bench.collect(after=1)
+    bench.window(wider(bench))
+    bench.models(spec_of())
+    with structlog.testing.capture_logs() as logs:
+        bench.collect(after=1)
+    assert bench.state() == "watching"
+    assert [e["rows"] for e in logs if e["event"] == "drift_learning_lost"] == [100]
+
+
+def test_learning_continues_after_a_state_folder_that_cannot_be_read(
+    bench, spec_of, tmp_path
+):
+    bench.watch({**LEARN, "state": tmp_path})
+    bench.window(bench.rows(900), seconds=30)
+    file = tmp_path / "m.inputs.profile"
+    file.symlink_to(file)
+    bench.models(spec_of(), spec_of(version="2"))
+    bench.collect(after=1)
+    assert bench.state() == "learning"
+    file.unlink()
+    bench.window(bench.rows(300), seconds=31)
+    assert bench.state() == "watching"
+    assert bench.value("triton_drift_reference_rows", "m", "inputs") == 1200
+
+
+def written_at(folder, what):
+    return (folder / f"m.inputs.{what}").stat().st_mtime_ns
+
+
+def test_a_state_of_the_reference_before_is_replaced_without_a_warning(
+    bench, tmp_path, spec_of
+):
+    entry = {**LEARN, "state": tmp_path}
+    begun(bench, entry)
+    with structlog.testing.capture_logs() as logs:
+        bench.collector.close()
+        bench.watch(entry)
+        bench.models(spec_of(version="2", inputs=WIDER))
+        bench.collect(after=1)
+        bench.window(wider(bench, 1100), seconds=61)
+        bench.collector.close()
+        bench.watch(entry)
+        bench.models(spec_of())
+        bench.collect(after=1)
+    assert bench.value("triton_drift_reference_rows", "m", "inputs") == 1200
+    # What was found before the restart is of the other reference.
+    assert bench.value(ALARM, "m") is None
+    assert [line for line in logs if line["event"] == "drift_state_set_aside"] == []
+
+
+def test_the_reference_that_serves_is_on_the_disk_at_every_moment(
+    bench, tmp_path, spec_of
+):
+    """Files are replaced one after the other: first that which has no other copy."""
+    begun(bench, {**LEARN, "state": tmp_path})
+    bench.models(spec_of(version="2", inputs=WIDER))
+    bench.collect(after=1)
+    bench.window(wider(bench, 1100), seconds=61)
+    assert written_at(tmp_path, "former-profile") <= written_at(tmp_path, "profile")
+    bench.models(spec_of())
+    bench.collect(after=1)
+    assert written_at(tmp_path, "profile") <= written_at(tmp_path, "former-profile")
