@@ -115,7 +115,7 @@ def text_of(choice: object) -> str:
     """Return the text of a choice, whole or a part of it; "" where it has none."""
     if not isinstance(choice, dict):
         return ""
-    message = choice.get("delta", choice.get("message"))
+    message = choice.get("delta") or choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
     return text if isinstance(text, str) else ""
 

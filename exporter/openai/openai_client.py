@@ -173,6 +173,8 @@ class OpenAiClient:
             "Accept": EVENTS,
             # vLLM has it in its log.
             "X-Request-Id": request.request_id,
+            # KServe's logger makes it the id of its events.
+            "Ce-Id": request.request_id,
             **request.headers,
         }
         with self._http.opened(

@@ -68,13 +68,12 @@ class Asker:
         inputs: Mapping[str, Array],
         datatypes: Mapping[str, str],
     ) -> Answer:
-        """Send one request; raises nothing of the server's making."""
-        if self.ignored_input is not None:
-            drawn = self._drawn(self.ignored_input, inputs)
-            inputs = {**inputs, **drawn[0]}
-            datatypes = {**datatypes, **drawn[1]}
+        """Send one request; raises no TritonError."""
         request_id = self.access.own.new_request_id(self.purpose)
-        request = own_request(self.spec, request_id, inputs, datatypes=datatypes)
+        try:
+            request = self._request(request_id, inputs, datatypes)
+        except errors.UnsendableError as unsendable:
+            return Answer(request_id, 0.0, error=unsendable)
         watched = execution_evidence.Watched.of(self.spec, self.access.board.current)
         started = self.access.clock()
         seconds: float | None = None
@@ -99,6 +98,14 @@ class Asker:
                 f"the answer took {seconds:.3f} s; allowed are {self.timeout_seconds:g} s"
             )
         return Answer(request_id, seconds, outputs, error, cached)
+
+    def _request(
+        self, request_id: str, inputs: Mapping[str, Array], datatypes: Mapping[str, str]
+    ) -> InferRequest:
+        if self.ignored_input is not None:
+            drawn, drawn_types = self._drawn(self.ignored_input, inputs)
+            inputs, datatypes = {**inputs, **drawn}, {**datatypes, **drawn_types}
+        return own_request(self.spec, request_id, inputs, datatypes=datatypes)
 
     def _send(self, request: InferRequest) -> InferReply:
         with own_inference(self.access, self.spec, request) as sent:

@@ -167,7 +167,7 @@ def _answer(found: dict[str, Any]) -> Inference | None:
 
 def _streamed(body: bytes, most_bytes: int) -> Inference | None:
     """The whole of a streamed answer; None for events that are none of a completion."""
-    choices, model, ended = _Choices(), "", False
+    choices, model, ended, is_completion = _Choices(), "", False, False
     try:
         for data in EventStream(most_bytes).feed(body):
             if data == DONE:
@@ -181,9 +181,12 @@ def _streamed(body: bytes, most_bytes: int) -> Inference | None:
             model = model or mirrored_body.text(found, "model")
             if error_of(found) is not None:
                 return Inference({}, model=model, failed=True)
+            is_completion |= "choices" in found
             choices.add(found)
     except ValueError as error:
         raise MirrorBodyError(f"cannot read an event: {error}") from None
+    if not is_completion:
+        return None
     if not (ended or choices.all_finished):
         raise MirrorBodyError("the stream is cut off: found no [DONE]")
     return choices.inference(model)

@@ -79,7 +79,8 @@ def test_what_is_sent():
     assert [body["max_tokens"] for body in bodies] == [8, 3, 8]
     assert server.asked[-1][0] == "/v1/completions"
     assert bodies[-1]["prompt"] == "hé"
-    assert server.headers[0]["x-request-id"] == "tritonwatch-synthetic-x-1"
+    for name in ("x-request-id", "ce-id"):
+        assert server.headers[0][name] == "tritonwatch-synthetic-x-1"
 
 
 def test_one_connection_serves_all_requests():

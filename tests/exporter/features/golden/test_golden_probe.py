@@ -305,6 +305,15 @@ def test_a_recovery_needs_answers(scene) -> None:
     assert value(probe, "triton_golden_failing", "labels") == 0
 
 
+def test_an_ignored_input_that_the_model_lacks_says_nothing_about_the_model(
+    scene,
+) -> None:
+    probe = scene.probe(ignored_input="seed")
+    verdict = scene.attempt(probe)
+    assert verdict.outcome == "configuration"
+    assert "ignored_input is 'seed'; m has ['x']" in verdict.detail
+
+
 def interval(probe, metric):
     return [
         value(probe, "triton_golden_score_ci_ratio", metric, bound)

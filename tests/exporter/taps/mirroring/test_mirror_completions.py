@@ -134,13 +134,15 @@ def test_the_other_forms_of_answers_and_requests_arrive(serve):
     served = serve()
     plain = body(choices=[{"text": "once", "finish_reason": "stop"}])
     refused = body(choices=[{"message": {"content": None, "tool_calls": []}}])
-    for sent in (plain, refused):
+    both = body(choices=[{"delta": None, "message": {"content": "both"}}])
+    for sent in (plain, refused, both):
         assert served.event(sent, RESPONSE)[1] == "accepted"
     assert served.event(chat({"role": "user", "content": "hello"}))[1] == "accepted"
-    first, second, request = served.got
+    first, second, third, request = served.got
     assert texts(first.outputs["text_output"]) == ["once"]
     assert texts(second.outputs["text_output"]) == [""]
     assert texts(second.outputs["finish_reason"]) == [""]
+    assert texts(third.outputs["text_output"]) == ["both"]
     assert texts(request.inputs["text_input"]) == ["hello"]
 
 
