@@ -7,6 +7,8 @@ Violations are counted a request and tensor at a time, under these kinds:
     dtype    numbers of another type; they are converted and counted
     type     no numbers where numbers belong, or the reverse; they count as missing
     shape    another row shape or row count; its values count as missing
+
+`LEFT_OUT` in the place of a tensor is none: it may be absent, and its values are missing.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ DTYPES: Final = {
 }
 VIOLATIONS: Final = ("absent", "extra", "dtype", "type", "shape")
 """The kinds of violations."""
+LEFT_OUT: Final = np.empty((), object)
 _NUMBERS: Final = "fiub"
 _TEXTS: Final = "OSU"
 TEXT_ROWS: Final = 64
@@ -98,7 +101,7 @@ class Intake:
         return max(lengths, key=lambda n: (lengths[n], n)) if lengths else 0
 
     def fits(self, request: Mapping[str, NDArray[np.generic]]) -> bool:
-        """Return whether every tensor of the schema came in its shape and kind."""
+        """Return whether every tensor of the schema came as declared, or was left out."""
         rows = self.rows_of(request)
         return all(
             plan.problem(request.get(plan.name), rows) in _COUNTED
@@ -155,7 +158,7 @@ class Intake:
         problem = plan.problem(tensor, rows)
         if problem and report:
             self.violations[problem, plan.name] += 1
-        if tensor is None or problem not in _COUNTED:
+        if tensor is None or tensor is LEFT_OUT or problem not in _COUNTED:
             return None
         return tensor.reshape(rows, plan.width)
 
@@ -293,8 +296,8 @@ class _Plan:
 
     def problem(self, tensor: NDArray[np.generic] | None, rows: int) -> str:
         """The kind of violation, or nothing."""
-        if tensor is None:
-            return "absent"
+        if tensor is None or tensor is LEFT_OUT:
+            return "absent" if tensor is None else ""
         if tensor.ndim == 0 or tensor.shape[0] != rows:
             return "shape"
         fits = tensor.shape[1:] == self.row_shape

@@ -75,7 +75,7 @@ class ProfileBuilder:
         self._hour: int | None = None
 
     def rows_of(self, request: Mapping[str, NDArray[np.generic]]) -> int:
-        """The rows of a request; 0 if some of its values would count as missing."""
+        """The rows of a request; 0 if some of its tensors are not as declared."""
         return self._intake.rows_of(request) if self._intake.fits(request) else 0
 
     def add(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from drift.column_ring import LEFT_OUT
 from drift.embeddings import VectorSketch
 from drift.errors import DriftError
 from drift.numerics.answer_distribution import shape_of
@@ -17,6 +18,7 @@ from exporter.features.drift.drift_tensors import (
     SKETCH,
     scored,
     sketched,
+    source_of,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ class Rows:
     """Brings the tensors of a request into the shape a window counts.
 
     It raises nothing, whatever the request contains: tensors that do not fit are passed
-    on unchanged, and the window counts them as violations.
+    on unchanged, and the window counts them as violations. Optional ones that a request
+    leaves out are missing values.
     """
 
     def __init__(self, schema: Schema, tensors: Mapping[str, Declared]) -> None:
@@ -66,8 +69,14 @@ class Rows:
         self._texts = {text_source(tensor) for tensor in schema.tensors}
         self._texts &= tensors.keys()
         self._ignored = tensors.keys() - self._watched - self._sketches.keys()
+        self._optional = {
+            tensor.name
+            for tensor in schema.tensors
+            if (source := source_of(tensor, tensors)) is not None and source.optional
+        }
         self._as_they_are = not (
             self._whole
+            or self._optional
             or self._datatypes
             or self._sketches
             or self._confidences
@@ -95,6 +104,8 @@ class Rows:
                 found[name + SKETCH] = self._sketch(name, rows)
             else:
                 found[name] = self._converted(name, rows)
+        if self._optional and found.keys() & self._watched:
+            found |= dict.fromkeys(self._optional - found.keys(), LEFT_OUT)
         return found
 
     def _converted(

@@ -294,6 +294,16 @@ def scored(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
     return tensors.get(tensor.name.removesuffix(CONFIDENCE))
 
 
+def source_of(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
+    """Return the model's tensor from which this one is made; None if there is none."""
+    return (
+        tensors.get(tensor.name)
+        or scored(tensor, tensors)
+        or sketched(tensor, tensors)
+        or tensors.get(text_source(tensor) or "")
+    )
+
+
 def _family(datatype: str) -> str:
     return "float" if datatype in _FLOATS else datatype
 
