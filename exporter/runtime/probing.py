@@ -303,7 +303,9 @@ class ProbeRunner:
 def _undelayed(
     verdict: Verdict, waited: float, delayed: float, timeout_seconds: float
 ) -> Verdict:
-    """Return the verdict of an attempt during which this process was delayed."""
+    """Return the verdict of an attempt, corrected for this process's delay."""
+    if delayed <= 0:
+        return verdict
     in_time = verdict.outcome == "timeout" and waited - delayed <= timeout_seconds
     if in_time or (verdict.outcome == "stalled" and verdict.over_seconds <= delayed):
         return Verdict(

@@ -48,7 +48,7 @@ class RequestFlights:
         self._flights.pop(target, None)
 
     def keep(self, models: Collection[ModelKey]) -> None:
-        """Forget the targets of all other models."""
-        for target in list(self._flights):
-            if target.key not in models:
+        """Forget the ended requests to all other models."""
+        for target, flight in list(self._flights.items()):
+            if target.key not in models and flight.ended is not None:
                 self.forget(target)

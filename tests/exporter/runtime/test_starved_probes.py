@@ -11,7 +11,7 @@ from virtual_time import names
 
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.probe_base import ProbeSettings, Target, Verdict
-from exporter.runtime.probing import ProbeRunner
+from exporter.runtime.probing import ProbeRunner, _undelayed
 
 TIMEOUT = 1.0
 HELD = 4 * TIMEOUT
@@ -132,3 +132,10 @@ def test_a_time_that_is_mostly_our_own_delay_is_no_measurement():
     )
     assert found == {"ok": 1}
     assert durations(runner) == 0
+
+
+def test_a_timeout_without_a_delay_of_this_process_is_one():
+    # Its server gave it up early.
+    verdict = Verdict("timeout", TIMEOUT, "id")
+    assert _undelayed(verdict, 0.1, 0.0, TIMEOUT) is verdict
+    assert _undelayed(verdict, 0.3, 0.1, TIMEOUT).outcome == "late"
