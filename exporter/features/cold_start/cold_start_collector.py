@@ -102,7 +102,7 @@ class ColdStartCollector:
         try:
             return self._access.grpc.repository_index(timeout_seconds=timeout)
         except errors.UnavailableError:
-            # What it loaded before the first poll is not known either way.
+            # Before the first poll there are no loads to forget.
             self._was_unreachable = self._ready is not None
             raise
 
@@ -141,12 +141,18 @@ class ColdStartCollector:
             # Versions get their name only when they are there.
             if key[1] or key[0] not in {name for name, _ in listed}:
                 del self._starts[key]
+        # Their load failed, or they were unloaded: another load begins later.
+        ended = {e.name for e in index if e.state == "UNAVAILABLE"} - loading
+        for key in self._starts.keys() - ready:
+            if key[0] in ended:
+                del self._starts[key]
         self._ready = ready
 
     def _came(self, key: ModelKey, now: float) -> None:
         start = self._starts.get(key) or self._starts.pop((key[0], ""), None)
-        start = start or _Start()
-        if start.began is not None:
+        if start is None or start.began is None or start.load_seconds is not None:
+            start = _Start()  # no poll saw this load begin
+        else:
             start.load_seconds = now - start.began
         start.probed = not self._settings.ask
         self._starts[key] = start

@@ -99,3 +99,24 @@ def test_models_that_load_together_do_not_wait_for_each_other_in_the_figures(sce
     for name in NAMES:
         assert found[LOAD, name] == 2
         assert found[FIRST, name] == 2 + found[COLD, name]
+
+
+@pytest.mark.parametrize(
+    "states",
+    [("UNLOADING",), ("UNAVAILABLE",), ("UNAVAILABLE", "LOADING", "UNAVAILABLE")],
+)
+def test_a_load_that_no_poll_saw_has_no_duration(scene, states):
+    before = loaded(scene)
+    for state in states:
+        scene.polled(state)
+    scene.clock.now += 5000
+    after = scene.polled(times=len(NAMES) + 1)
+    assert [key for key in after if key[0] != COLD] == []
+    assert after[COLD, "a"] != before[COLD, "a"]
+
+
+def test_a_failed_load_is_not_the_beginning_of_the_next_one(scene):
+    scene.polled("LOADING", 2)
+    scene.polled("UNAVAILABLE")
+    scene.clock.now += 5000
+    assert {name for name, _ in scene.polled(times=2)} == {COLD}
