@@ -43,7 +43,7 @@ class Mirrored:
     outputs: Tensors = field(default_factory=dict)
     parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     as_sent: bool = True
-    """False for texts of OpenAI's bodies: a request of these tensors is another one."""
+    """False for texts from OpenAI's bodies: the client did not send these tensors."""
 
 
 class Subscription:

@@ -35,7 +35,7 @@ _ACCEPTED_AT_ONCE: Final = 16
 """Connections accepted at a time: few, so that a flood closes none before it is read."""
 _EXHAUSTED_SECONDS: Final = 0.1
 _TLS_BUFFER_BYTES: Final = 16 << 10
-"""Bytes that a TLS connection reads at once: of its longest record."""
+"""Bytes that a TLS connection reads at once: the length of its longest record."""
 _PART_BYTES: Final = 64 << 10
 """Part of an answer that is buffered for a client that does not read."""
 

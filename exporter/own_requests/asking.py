@@ -1,4 +1,4 @@
-"""A request of given tensors: sent and timed as our own, its answer as arrays."""
+"""Sends given tensors as an own request, times it, and returns the answer as arrays."""
 
 from __future__ import annotations
 
