@@ -24,6 +24,7 @@ _OF_COLLECTORS: Final = frozenset(
         catalogue.COLLECTOR_DURATION,
         catalogue.COLLECTOR_SUCCESS,
         catalogue.COLLECTOR_TIMESTAMP,
+        catalogue.COLLECTOR_READ_TIMESTAMP,
     }
 )
 
@@ -31,10 +32,10 @@ _OF_COLLECTORS: Final = frozenset(
 def with_read_times(
     exposed: Iterable[AnySample], now: float
 ) -> Iterator[tuple[AnySample, float | None]]:
-    """Yield each sample with the time of its source's latest successful read.
+    """Yield each sample with the time of its source's latest read, whole or partial.
 
     A collector's samples are followed by its own metrics, which contain that time; it is
-    None before the first success. These metrics, and samples without a collector, are read
+    None before the first read. These metrics, and samples without a collector, are read
     at `now`.
     """
     pending: list[AnySample] = []
@@ -44,7 +45,7 @@ def with_read_times(
         if sample.spec in _OF_COLLECTORS:
             has_collector = True
             if isinstance(sample, Sample) and (
-                sample.spec is catalogue.COLLECTOR_TIMESTAMP
+                sample.spec is catalogue.COLLECTOR_READ_TIMESTAMP
             ):
                 read_at = sample.value
             yield sample, now

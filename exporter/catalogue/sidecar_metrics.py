@@ -36,6 +36,12 @@ COLLECTOR_TIMESTAMP: Final = MetricSpec(
     " that has no model to probe.",
     ("collector",),
 )
+COLLECTOR_READ_TIMESTAMP: Final = MetricSpec(
+    "tritonwatch_collector_last_read_timestamp_seconds",
+    "Time of the latest run of the collector or probe that read its source, wholly or in"
+    " part; absent for a probe that has no model to probe.",
+    ("collector",),
+)
 SERIES_DROPPED: Final = MetricSpec(
     "tritonwatch_series_dropped_total",
     "Series beyond the collector's limit that were not exposed, summed over its runs"

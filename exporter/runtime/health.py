@@ -135,6 +135,8 @@ class RunnerStatistics:
     success: bool | None = None
     duration_seconds: float = 0.0
     last_success_timestamp_seconds: float | None = None
+    last_read_timestamp_seconds: float | None = None
+    """Time of the latest run that succeeded or gave a partial result."""
     series_dropped: int = 0
     failure: str = ""
 
@@ -152,10 +154,12 @@ class Meter:
         """A run did its work."""
         if self.statistics.success is False:
             log.info("collector_recovered", collector=self.name)
+        now = self._wall_clock()
         self.statistics = RunnerStatistics(
             success=True,
             duration_seconds=duration_seconds,
-            last_success_timestamp_seconds=self._wall_clock(),
+            last_success_timestamp_seconds=now,
+            last_read_timestamp_seconds=now,
             series_dropped=self.statistics.series_dropped + dropped,
         )
 
@@ -168,6 +172,15 @@ class Meter:
             success=False,
             duration_seconds=duration_seconds,
             failure=failure,
+        )
+
+    def partial(self, duration_seconds: float, failure: str, dropped: int = 0) -> None:
+        """A run read only a part of its source."""
+        self.failed(duration_seconds, failure)
+        self.statistics = replace(
+            self.statistics,
+            last_read_timestamp_seconds=self._wall_clock(),
+            series_dropped=self.statistics.series_dropped + dropped,
         )
 
     def broken(self, duration_seconds: float, error: Exception) -> None:
@@ -196,14 +209,20 @@ class Meter:
             Sample(catalogue.COLLECTOR_DURATION, statistics.duration_seconds, labels),
             Sample(catalogue.COLLECTOR_SUCCESS, statistics.success, labels),
         ]
-        if statistics.last_success_timestamp_seconds is not None:
-            samples.append(
-                Sample(
+        samples += [
+            Sample(spec, seconds, labels)
+            for spec, seconds in (
+                (
                     catalogue.COLLECTOR_TIMESTAMP,
                     statistics.last_success_timestamp_seconds,
-                    labels,
-                )
+                ),
+                (
+                    catalogue.COLLECTOR_READ_TIMESTAMP,
+                    statistics.last_read_timestamp_seconds,
+                ),
             )
+            if seconds is not None
+        ]
         return samples
 
 
@@ -293,8 +312,7 @@ class CollectorRunner:
             if partial is None:
                 self.meter.succeeded(duration, dropped)
             else:
-                self.meter.dropped(dropped)
-                self.meter.failed(duration, str(partial))
+                self.meter.partial(duration, str(partial), dropped)
 
     def _keep_held_up(self, started: float) -> bool:
         """Keep the last samples fresh if one of our own readiness requests delayed the answer."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from clocks import Clock
 
 from exporter import catalogue
+from exporter.access.collector_base import CollectorSettings
 from exporter.access.probe_base import Target, Verdict
 from exporter.catalogue.probe_outcomes import OUTCOMES
+from exporter.errors import PartialResultError, UnavailableError
 from exporter.features.slo.objectives import (
     AvailabilityObjective,
     GoodputObjective,
@@ -16,6 +21,7 @@ from exporter.features.slo.objectives import (
 )
 from exporter.features.slo.slo_collector import EventCounter
 from exporter.histograms.histogram import Histogram
+from exporter.runtime.health import CollectorRunner, Workers
 from exporter.runtime.probe_meter import ProbeMeter
 from exporter.samples import HistogramSample, Sample
 
@@ -290,7 +296,7 @@ def test_a_steady_rate_is_good_however_often_its_source_is_read(interval, failed
     for now in range(5, 100 * interval, 5):
         at = max(at for at in (0.0, *reads) if at <= now)
         total = Sample(catalogue.INFERENCES, 100 * at, ("m", "1"))
-        when = Sample(catalogue.COLLECTOR_TIMESTAMP, 1e9 + at, ("statistics",))
+        when = Sample(catalogue.COLLECTOR_READ_TIMESTAMP, 1e9 + at, ("statistics",))
         counter.add([total, when], now)
     assert counter.bad == 0
     assert 60 <= counter.good <= 99 - len(failed)
@@ -300,7 +306,7 @@ def test_a_gauge_is_judged_each_time_its_source_is_read() -> None:
     counter = EventCounter(on_signal("triton_golden_score_ratio", at_least=0.9))
     for now, (read_at, value) in enumerate([(7, 1), (7, 1), (7, 1), (9, 0), (9, 0)]):
         labels = ("m", "1", "set", "accuracy")
-        when = Sample(catalogue.COLLECTOR_TIMESTAMP, read_at, ("golden",))
+        when = Sample(catalogue.COLLECTOR_READ_TIMESTAMP, read_at, ("golden",))
         other = Sample(catalogue.GOLDEN_SCORE, now % 2, ("n", *labels[1:]))
         counter.add([Sample(catalogue.GOLDEN_SCORE, value, labels), when, other], now)
     # What no collector reads is current at each observation.
@@ -311,4 +317,35 @@ def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
     counter = EventCounter(on_signal("triton_inferences_total", at_least=1))
     for now in range(4):
         counter.add([Sample(catalogue.INFERENCES, 500, ("m", "1"))], now)
+    assert (counter.good, counter.bad) == (0, 3)
+
+
+class NotReady:
+    """A server that is not ready, and whose models cannot be listed."""
+
+    def collect(self):
+        raise PartialResultError(
+            [Sample(catalogue.READY, 0)], UnavailableError("no index")
+        )
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_gauge_of_a_partial_result_is_judged_at_each_read(is_first) -> None:
+    counter, clock = EventCounter(on_signal("triton_ready", at_least=1)), Clock(5.0)
+    runner = CollectorRunner("server", CollectorSettings(), NotReady(), clock, clock)
+    if not is_first:
+        runner.meter.succeeded(0.1)
+
+    async def collected() -> None:
+        workers = Workers(1, "test")
+        try:
+            for _ in range(3):
+                clock.now += 1
+                await runner._collect_once(workers)
+                for _ in range(2):
+                    counter.add(runner.samples(clock.now), clock.now)
+        finally:
+            workers.close()
+
+    asyncio.run(collected())
     assert (counter.good, counter.bad) == (0, 3)
