@@ -135,11 +135,11 @@ class Budget:
             if settings.request_ratio is not None:
                 earned = requests * settings.request_ratio
                 allowed = self._allowed(now, inferences, self._inferences, earned)
-                waits.append(Wait(allowed, "requests" if requests else "statistics"))
+                waits.append(Wait(allowed, _cause("requests", allowed)))
             if settings.busy_ratio is not None:
                 earned = busy * settings.busy_ratio
                 allowed = self._allowed(now, busy_seconds, left, earned)
-                waits.append(Wait(allowed, "busy" if busy else "statistics"))
+                waits.append(Wait(allowed, _cause("busy", allowed)))
             return max(waits, key=lambda wait: wait.seconds)
 
     def _allowed(self, now: float, cost: float, left: float, earned: float) -> float:
@@ -199,6 +199,11 @@ class Budget:
             max(0.0, last.inferences - first.inferences) / (until - since),
             max(0.0, last.busy_seconds - first.busy_seconds) / (until - since),
         )
+
+
+def _cause(share: Limit, seconds: float) -> Limit:
+    """The share, or `statistics` where its rate is unknown and no allowance is left."""
+    return share if math.isfinite(seconds) else "statistics"
 
 
 @dataclass(frozen=True, slots=True)

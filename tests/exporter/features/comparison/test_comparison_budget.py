@@ -118,6 +118,21 @@ def test_what_holds_the_next_pair_back_and_for_how_long():
     assert (wait.limit, wait.seconds) == ("busy", pytest.approx((1.0 - 0.55) / 0.05))
 
 
+@pytest.mark.parametrize("limit", ["requests", "busy"])
+def test_an_allowance_that_is_spread_after_production_paused_is_the_limit(limit):
+    """Production's rate is 0 and its statistics cannot be read: the allowance remains."""
+    only = {"requests": "busy_ratio", "busy": "request_ratio"}[limit]
+    budget = Budget(settings(**{only: None}), 0.0)
+    for second, inferences in ((0.0, 0), (60.0, 1000), (120.0, 1000)):
+        budget.update(second, Production(inferences, inferences / 1e3))
+    budget.update(121.0, None)
+    budget.spend(121.0, 1)
+    wait = budget.next_pair(121.0, 1, COST)
+    assert wait == Wait(pytest.approx(1.0, rel=0.9), limit)
+    # What is beyond it is held back until the rate is known.
+    assert budget.next_pair(121.0, 1000, 1e3) == Wait(math.inf, "statistics")
+
+
 def test_pairs_are_spread_over_the_time_between_two_reads():
     """Fifty that are earned at once: a burst would compare one moment of both models."""
     server = Server(Budget(settings(max_pairs_per_second=100), 0.0))
