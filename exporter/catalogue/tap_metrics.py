@@ -23,8 +23,8 @@ TAP_SAMPLES: Final = MetricSpec(
 )
 ACCESS_LOG_LINES: Final = MetricSpec(
     "tritonwatch_access_log_lines_total",
-    "Lines of the access logs by outcome: counted, own, other (not an inference"
-    " request), unknown_model, malformed, too_long.",
+    "Lines of the access logs by outcome: counted, own, other (no inference"
+    " request of KServe's protocol), unknown_model, malformed, too_long.",
     ("outcome",),
 )
 ACCESS_LOG_TRUNCATIONS: Final = MetricSpec(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from exporter.config.configuration import TapSettings, TargetSettings
-from exporter.taps.mirroring import mirrored_http
+from exporter.taps.mirroring import mirrored_http, openai_body
 
 FILE = Path(__file__).parents[2] / "deploy" / "envoy" / "tritonwatch-mirror.yaml"
 BOOTSTRAP = yaml.safe_load(FILE.read_text("utf-8"))["static_resources"]
@@ -33,6 +33,11 @@ def port(cluster):
     return end["endpoint"]["address"]["socket_address"]["port_value"]
 
 
+def longest_stream(cluster):
+    (options,) = CLUSTERS[cluster]["typed_extension_protocol_options"].values()
+    return options["common_http_protocol_options"]["max_stream_duration"]
+
+
 def mirrors(route):
     return [policy["cluster"] for policy in route["route"]["request_mirror_policies"]]
 
@@ -48,31 +53,30 @@ def test_ports_are_the_defaults_of_triton_and_of_the_taps():
 
 
 def test_just_inference_is_mirrored_to_the_tap_of_its_protocol():
-    found = {
-        next(iter(r["match"].values())) if "path" in r["match"] else "http": mirrors(r)
-        for r in MIRRORED
-    }
-    assert found == {
-        "http": ["tritonwatch_http"],
-        "/inference.GRPCInferenceService/ModelInfer": ["tritonwatch_grpc"],
-    }
-    regex = next(r["match"]["safe_regex"]["regex"] for r in MIRRORED[:1])
+    *http, grpc = MIRRORED
+    assert grpc["match"] == {"path": "/inference.GRPCInferenceService/ModelInfer"}
+    assert mirrors(grpc) == ["tritonwatch_grpc"]
+    assert [mirrors(route) for route in http] == [["tritonwatch_http"]] * 2
+    regexes = [route["match"]["safe_regex"]["regex"] for route in http]
     for path in (
         "/v2/models/m/infer",
         "/v2/models/m/versions/3/infer",
         "/v2/models/m/generate",
         "/v2/health/ready",
         "/v2/models/a/b/infer",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
     ):
-        assert bool(re.fullmatch(regex, path)) == bool(
-            mirrored_http.PATTERN.fullmatch(path)
+        assert any(re.fullmatch(regex, path) for regex in regexes) == bool(
+            mirrored_http.PATTERN.fullmatch(path) or openai_body.PATTERN.fullmatch(path)
         )
 
 
 @pytest.mark.parametrize("route", MIRRORED, ids=lambda route: route["route"]["cluster"])
 def test_copies_that_wait_are_bounded_in_number_and_time(route):
-    assert route["route"]["timeout"] not in ("0s", "0.0s")
     for name in mirrors(route):
+        assert route["route"]["timeout"] == "60s" or longest_stream(name) == "60s"
         (bounds,) = CLUSTERS[name]["circuit_breakers"]["thresholds"]
         assert bounds["max_requests"] <= 64
         assert bounds["max_pending_requests"] <= 64

@@ -45,11 +45,11 @@ class _Proxy:
 class Nginx(_Proxy):
     """nginx with the shipped configuration, its addresses replaced."""
 
-    def __init__(self, folder, triton, tap, **replaced):
+    def __init__(self, folder, triton, tap, *, changed=str, **replaced):
         folder.chmod(0o755)
         self.port = free_port()
         self.access_log = folder / "requests.log"
-        text = NGINX_CONFIG.read_text("utf-8")
+        text = changed(NGINX_CONFIG.read_text("utf-8"))
         for old, new in {
             **replaced,
             "127.0.0.1:8000": triton,
@@ -111,7 +111,7 @@ class Envoy(_Proxy):
         assert text.count("connect_timeout: 0.1s") == len(taps)
         text = text.replace("connect_timeout: 0.1s", "connect_timeout: 60s")
         if not mirrors:
-            assert text.count("numerator: 100") == 2
+            assert text.count("numerator: 100") == 3
             text = text.replace("numerator: 100", "numerator: 0")
         self.access_log = folder / "requests.log"
         assert text.count(ENVOY_LOG) > 1

@@ -184,7 +184,11 @@ def test_a_path_names_model_and_version(path, model, version):
 
 
 @pytest.mark.parametrize(
-    "path", ["/v2/health/ready", "/v2/models/m/ready", "/v2/models/m", "", "/infer"]
+    "path",
+    [
+        *("/v2/health/ready", "/v2/models/m/ready", "/v2/models/m", "", "/infer"),
+        "/v1/chat/completions",
+    ],
 )
 def test_other_requests_are_none(path):
     assert read(path=path, status=200) is None
