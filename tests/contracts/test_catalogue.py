@@ -105,9 +105,8 @@ def test_imports_go_one_way_only() -> None:
 
 
 def test_serving_imports_neither_scipy_nor_what_is_not_configured() -> None:
-    code = (
-        "import sys, exporter.commands.serving, exporter.app\n"
-        "print([m for m in ('scipy', 'opentelemetry.sdk', 'pynvml', 'drift', 'sklearn')"
-        " if m in sys.modules])"
-    )
-    assert python(code) == "[]\n"
+    code = "import sys, exporter.commands.serving, exporter.app; print(*sys.modules)"
+    found = set(python(code).split())
+    assert found.isdisjoint({"scipy", "opentelemetry.sdk", "pynvml", "sklearn"})
+    drift = {name for name in found if name.startswith("drift.")}
+    assert {name for name in drift if not name.startswith("drift.numerics")} == set()
