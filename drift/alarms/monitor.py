@@ -40,7 +40,7 @@ storm."""
 _SHAPE: Final = CHANNELS.index("shape")
 _RANGE: Final = CHANNELS.index("range")
 _CLEAR_WINDOWS: Final = 2
-_LONGEST_CLEAR: Final = 16
+"""Fewest windows that end an alarm: one may be unusual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class Verdict:
     """The result of one window.
 
     `raised` is true in the window that starts an alarm: `log_evidence` reached
-    `log_threshold`. `alarm` stays true until as many rows as raised it show no change. During an alarm
+    `log_threshold`. `alarm` stays true until the latest rows, as many as raised it and two
+    windows at least, show no change. During an alarm
     `log_evidence` is that of the latest windows alone. `features` (features,) is each
     feature's own log likelihood ratio. `kept` is false where the false-alarm rate is not
     guaranteed, see `Profile.caveats`. `since_windows` counts back to where the change
@@ -126,7 +127,6 @@ class Monitor:
         self._ledger = Ledger(pack(profile.summary))
         self._since_clear = 0
         self._alarm_start: int | None = None
-        self._clear_after = _CLEAR_WINDOWS
         self._clear_rows = 0.0
         self._culprits: tuple[Culprit, ...] = ()
         self._joint: deque[JointSums] = deque(maxlen=RECENT)
@@ -261,18 +261,16 @@ class Monitor:
             features - np.log(self._since_clear), self._settings.false_share
         ) or [int(np.argmax(features))]
         self._culprits = self._explained(start, everything[start], named)
-        rows = float(self._ledger.rows_since[start])
+        # Fewer rows would show nothing, whatever the data are.
+        self._clear_rows = float(self._ledger.rows_since[start])
         self._ledger.freeze(start)
         self._alarm_start = self._ledger.windows - age
-        self._clear_after = min(max(_CLEAR_WINDOWS, age), _LONGEST_CLEAR)
-        # Fewer rows would show nothing, whatever the data are.
-        self._clear_rows = rows * self._clear_after / age
         return self._verdict(total, features, raised=True)
 
     def _while_alarmed(self) -> Verdict:
         ages = np.array(self._ledger.ages)
         enough = np.flatnonzero(
-            (ages >= self._clear_after) & (self._ledger.rows_since >= self._clear_rows)
+            (ages >= _CLEAR_WINDOWS) & (self._ledger.rows_since >= self._clear_rows)
         )
         start = int(enough[0]) if enough.size else ages.size - 1
         weighted = self._weighted(self._ledger, start)
@@ -320,7 +318,6 @@ class Monitor:
             "ledger": self._ledger.state(),
             "since_clear": self._since_clear,
             "alarm_start": self._alarm_start,
-            "clear_after": self._clear_after,
             "clear_rows": self._clear_rows,
             "culprits": [culprit.to_json() for culprit in self._culprits],
             "pairs": [asdict(pair) for c in self._culprits for pair in c.pairs],
@@ -346,13 +343,12 @@ class Monitor:
                 for culprit in map(Culprit.from_json, payload["culprits"])
             )
             start = payload["alarm_start"]
-            since, clear = int(payload["since_clear"]), int(payload["clear_after"])
+            since = int(payload["since_clear"])
             clear_rows = float(payload.get("clear_rows", 0))
         except UNREADABLE as error:
             raise StateError(f"cannot read the monitor state: {error!r}") from error
         self._ledger, self._culprits = fresh, culprits
-        self._since_clear, self._clear_after = since, clear
-        self._clear_rows = clear_rows
+        self._since_clear, self._clear_rows = since, clear_rows
         self._alarm_start = None if start is None else int(start)
 
 
