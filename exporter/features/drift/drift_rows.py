@@ -171,7 +171,7 @@ def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
     """The largest probability of each row, NaN where there are no probabilities."""
     if not rows.ndim or not rows.size:
         return np.full(rows.shape[:1], np.nan, np.float32)
-    # The same value that the estimated accuracy uses, so that the two agree.
+    # Not as golden answers are read: with the first of them all values would change.
     confidence = shape_of(rows).confidence
     if confidence is None:
         return np.full(rows.shape[0], np.nan, np.float32)

@@ -39,8 +39,9 @@ class DriftFeatureSettings(Settings):
     """Type of the feature. null: by datatype, where text and booleans are categorical.
     """
     of: Literal["column", "confidence"] = Field(default="column")
-    """`confidence` watches the confidence of each answer of a classifier, its largest
-    probability. The estimated accuracy is calculated from the same values."""
+    """`confidence` watches the largest probability of each answer of a classifier whose
+    output is probabilities. That of logits is missing, also where the estimated accuracy
+    reads them."""
 
     @model_validator(mode="after")
     def _confidence_is_a_number(self) -> DriftFeatureSettings:

@@ -3,8 +3,8 @@
 Of a model with more than `MAX_COLUMNS` values in a row the tensors that do not fit are
 watched by their sketch: norm, moments and random projections, under the name
 `TENSOR.sketch`, see `drift.embeddings`. How sure a classifier's answers are is the
-tensor `TENSOR.confidence`: what the estimated accuracy is a mean of. Free text is the
-tensor of numbers `TENSOR.text`, see `drift.text_features`.
+tensor `TENSOR.confidence`, if they are probabilities. Free text is the tensor of numbers
+`TENSOR.text`, see `drift.text_features`.
 """
 
 from __future__ import annotations
