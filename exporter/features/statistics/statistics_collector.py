@@ -166,7 +166,7 @@ class StatisticsCollector:
         # The ledger is read after the statistics and counts what is in flight, so that
         # a probe which Triton has already counted is never taken for production.
         own = self._access.own.snapshot()
-        self._watchers.read()
+        self._watchers.read(is_base=not self._has_all_bases())
         read_at = self._access.clock()
         for key, raw in after.items():
             if key not in self._known and not self._started:

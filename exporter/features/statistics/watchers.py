@@ -5,12 +5,14 @@ some seconds old: Triton counts a request before the page shows it. So while Tri
 count rises, as many requests as a watcher usually sends between two polls are held back
 until its page has had time to show them.
 
-Of a sidecar that started after this one all requests are counted, of others those since
-their page was first read. The two clocks are compared for it.
+Of a sidecar that started after the read of Triton's counts that became the base of
+production all requests are counted, of others those since their page was first read. The
+two clocks are compared for it.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import deque
@@ -73,17 +75,19 @@ class _Series(NamedTuple):
 class _Watcher:
     """One other sidecar: its requests since it was first read, or since it started."""
 
-    def __init__(self, settings: WatcherSettings, since: float) -> None:
+    def __init__(self, settings: WatcherSettings) -> None:
         self.address = settings.address
-        self._since = since
         self.is_up = False
         self._settings = settings
         self._client: HttpClient | None = None
         self._problem = ""
         self._latest: dict[_Series, float] = {}
 
-    def read(self, timeout_seconds: float) -> dict[ModelKey, int]:
-        """Return the requests that it sent since it was last read."""
+    def read(self, timeout_seconds: float, since: float) -> dict[ModelKey, int]:
+        """Return the requests that it sent since it was last read.
+
+        Of the first read these are all requests if it started after `since`, else none.
+        """
         try:
             if self._client is None:
                 self._client = self._connected()
@@ -100,7 +104,7 @@ class _Watcher:
             del kept[series]
         self._latest = kept | now
         rises: dict[ModelKey, float] = {}
-        for series, total in now.items() if before or started > self._since else ():
+        for series, total in now.items() if before or started > since else ():
             last = before.get(series, 0.0)
             # A restarted watcher counts from 0.
             rise = total - last if total >= last else total
@@ -136,18 +140,25 @@ class Watchers:
         timeout_seconds: float,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        since = wall_clock()
-        self._watchers = [_Watcher(settings, since) for settings in watchers]
+        self._watchers = [_Watcher(settings) for settings in watchers]
+        self._wall_clock = wall_clock
+        self._since = math.inf
+        """Time of the latest read that became a base."""
         self._timeout_seconds = timeout_seconds
         self._sent: dict[ModelKey, int] = {}
         self._rises: dict[ModelKey, deque[int]] = {}
         self._shown: dict[ModelKey, deque[int]] = {}
 
-    def read(self) -> None:
-        """Read the page of each watcher once."""
+    def read(self, *, is_base: bool = False) -> None:
+        """Read the page of each watcher once.
+
+        `is_base` means that production counts from the present read of Triton's counts.
+        """
+        if is_base:
+            self._since = self._wall_clock()
         total: dict[ModelKey, int] = {}
         for watcher in self._watchers:
-            for key, rise in watcher.read(self._timeout_seconds).items():
+            for key, rise in watcher.read(self._timeout_seconds, self._since).items():
                 total[key] = total.get(key, 0) + rise
         for key in total.keys() | self._rises.keys():
             rise = total.get(key, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from clocks import Clock
 from receiver import Receiver
 
 from exporter.access.own_traffic import NOTHING, OwnCounts
@@ -105,16 +106,18 @@ def test_a_total_that_the_first_page_did_not_have_is_not_counted(page):
 
 
 @pytest.mark.parametrize(
-    ("started", "expected"), [(1001.5, 100), (1000.0, 0), (999, 0), (None, 0)]
+    ("started", "expected"),
+    [(1006.5, 100), (1005.0, 0), (1003.0, 0), (999, 0), (None, 0)],
 )
-def test_all_requests_of_a_watcher_that_started_after_us_are_counted(
+def test_all_requests_of_a_watcher_that_started_after_the_base_are_counted(
     page, started, expected
 ):
-    watchers = Watchers(
-        [WatcherSettings(address=page.address)], 10.0, wall_clock=lambda: 1000.0
-    )
+    clock = Clock(1000.0)
+    watchers = Watchers([WatcherSettings(address=page.address)], 10.0, wall_clock=clock)
     page.status = 503  # it does not listen yet
-    watchers.read()
+    clock.now = 1005.0
+    watchers.read(is_base=True)
+    clock.now = 1010.0
     page.status = 200
     page.asked(100)
     if started is not None:
