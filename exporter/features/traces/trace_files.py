@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MAX_LISTED: Final = 100_000
+_BATCH: Final = 1000
+"""Entries of the folder that are listed between two readings of the clock."""
 OUTCOMES: Final[tuple[str, ...]] = (
     "read",
     "truncated",
@@ -39,6 +41,10 @@ OUTCOMES: Final[tuple[str, ...]] = (
     "unreadable",
     "undeletable",
     "beyond_limit",
+)
+
+_DELETE: Final = (
+    "delete files that were read, or set files.owner of the collector `traces`"
 )
 
 Fingerprint = tuple[int, int, int, int]
@@ -83,17 +89,28 @@ class TraceFileFollower:
         self._unreadable: set[Fingerprint] = set()
         self._open_since: dict[Fingerprint, float] = {}
         self._too_old: tuple[int, str] = (-1, "")
-        """Time of change and path up to which files are beyond the limit."""
+        """Time of change and path up to which files are beyond the limit, or were read."""
+        self._is_beyond_limit = False
+        """Whether the listing under way has more files than the limit."""
+        self._found: list[tuple[int, str, Fingerprint]] = []
+        self._listing = self._list_folder()
+        self._is_slow_logged = False
         self._outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         self._first = not (settings.owner or settings.read_existing)
 
-    def poll(self, until: float) -> Iterator[trace_records.Parsed]:
-        """Yield the content of new files, oldest first; stop at `until`, monotonic seconds.
+    def poll(self, seconds: float) -> Iterator[trace_records.Parsed]:
+        """Yield the content of new files, oldest first.
+
+        Listing the folder and reading files take up to `seconds` each; the next poll
+        continues.
 
         Raises:
             SourceError: the folder cannot be listed.
         """
-        listed = self._listed()
+        listed = self._listed(self._clock() + seconds)
+        if listed is None:
+            return
+        until = self._clock() + seconds
         present = {fingerprint for _, fingerprint in listed}
         self._done &= present
         self._unreadable &= present
@@ -123,43 +140,56 @@ class TraceFileFollower:
         for outcome, number in self._outcomes.items():
             yield Sample(catalogue.TRACE_FILES, number, (outcome,))
 
-    def _listed(self) -> list[tuple[str, Fingerprint]]:
-        """The files that changed last, oldest first; older ones are counted if unread."""
+    def _listed(self, until: float) -> list[tuple[str, Fingerprint]] | None:
+        """The files that changed last, oldest first; None if the listing is not complete.
+
+        Older ones are counted if unread.
+        """
         folder = self._settings.path.parent
-        found: list[tuple[int, str, Fingerprint]] = []
-        too_old = self._too_old
         try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if self._pattern.fullmatch(entry.name):
-                        self._list(entry, found, too_old)
+            for _ in self._listing:
+                if self._clock() >= until:
+                    self._log_slow()
+                    return None
         except OSError as error:
+            self._found, self._listing = [], self._list_folder()
             raise SourceError(
                 f"the trace folder {folder} cannot be listed: {error.strerror}; "
                 "want the folder of Triton's --trace-config triton,file=…"
             ) from None
+        found, self._found, self._listing = self._found, [], self._list_folder()
         return [(path, fingerprint) for _, path, fingerprint in sorted(found)]
 
-    def _list(
-        self,
-        entry: os.DirEntry[str],
-        found: list[tuple[int, str, Fingerprint]],
-        too_old: tuple[int, str],
-    ) -> None:
+    def _list_folder(self) -> Iterator[None]:
+        """Fill `_found`; yield after each batch, so that a large folder takes several polls."""
+        too_old, self._is_beyond_limit = self._too_old, False
+        with os.scandir(self._settings.path.parent) as entries:
+            for number, entry in enumerate(entries, start=1):
+                if self._pattern.fullmatch(entry.name):
+                    self._list(entry, too_old)
+                if number % _BATCH == 0:
+                    yield
+        self._done |= {one[2] for one in self._found if one[:2] <= too_old}
+        if not self._is_beyond_limit:
+            # It would outlast a clock that was ahead.
+            self._too_old = (-1, "")
+
+    def _list(self, entry: os.DirEntry[str], too_old: tuple[int, str]) -> None:
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError:
             self._outcomes["vanished"] += 1
             return
+        if not stat.S_ISREG(status.st_mode):
+            return
         one = (status.st_mtime_ns, entry.path, _fingerprint(status))
-        if not stat.S_ISREG(status.st_mode) or one[:2] <= too_old:
+        if len(self._found) < MAX_LISTED:
+            heapq.heappush(self._found, one)
             return
-        if len(found) < MAX_LISTED:
-            heapq.heappush(found, one)
-            return
-        oldest = heapq.heappushpop(found, one)
+        self._is_beyond_limit = True
+        oldest = heapq.heappushpop(self._found, one)
         self._too_old = max(self._too_old, oldest[:2])
-        if oldest[2] in self._done or self._first:
+        if oldest[2] in self._done or self._first or oldest[:2] <= too_old:
             return
         if not self._outcomes["beyond_limit"]:
             log.warning(
@@ -167,9 +197,19 @@ class TraceFileFollower:
                 folder=str(self._settings.path.parent),
                 limit=MAX_LISTED,
                 lost="the files that were changed first and not read yet",
-                advice="delete files that were read, or set files.owner of the collector `traces`",
+                advice=_DELETE,
             )
         self._outcomes["beyond_limit"] += 1
+
+    def _log_slow(self) -> None:
+        if not self._is_slow_logged:
+            self._is_slow_logged = True
+            log.warning(
+                "trace_folder_large",
+                folder=str(self._settings.path.parent),
+                effect="it is listed in several runs, so new files are read later",
+                advice=_DELETE,
+            )
 
     def _new_bytes(self, path: str, listed: Fingerprint) -> bytes | None:
         """The content of a file that is whole, or has stopped growing."""

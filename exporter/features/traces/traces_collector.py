@@ -123,8 +123,7 @@ class TracesCollector:
         return [*samples, *self._sink.samples(self._clock())]
 
     def _read_files(self, follower: TraceFileFollower) -> None:
-        until = self._clock() + self._deadline_seconds / 2
-        for parsed in follower.poll(until):
+        for parsed in follower.poll(self._deadline_seconds / 4):
             self._sink.add(FILE, parsed.traces, self._clock())
             self._sink.count(FILE, "invalid", parsed.invalid)
             self._sink.count(FILE, "malformed", parsed.malformed)

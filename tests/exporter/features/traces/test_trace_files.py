@@ -51,11 +51,11 @@ class Following:
     def write(self, name, text):
         (self.folder / name).write_text(text, "utf-8")
 
-    def poll(self, until=FAR):
+    def poll(self, seconds=FAR):
         """The ids of the traces that are new."""
         return [
             int(trace.trace_id)
-            for parsed in self.follower.poll(until)
+            for parsed in self.follower.poll(seconds)
             for trace in parsed.traces
         ]
 
@@ -193,7 +193,7 @@ def test_a_run_reads_a_bounded_number_of_bytes(tmp_path):
 
 def test_a_run_ends_in_time(following):
     following.write("t.json.0", content(1))
-    assert following.poll(until=0.0) == []
+    assert following.poll(seconds=0.0) == []
     assert following.poll() == [1]
 
 
@@ -264,6 +264,42 @@ def test_of_too_many_files_the_latest_are_read_and_the_others_counted(
         found += following.poll()
     assert found == [*range(60), *range(115, 125)]
     assert following.count("beyond_limit") == 15
+
+
+def test_a_folder_that_takes_long_to_list_is_listed_in_several_runs(
+    following, monkeypatch
+):
+    def after_a_second(status):
+        following.now += 1
+        return fingerprint(status)
+
+    fingerprint = trace_files._fingerprint
+    monkeypatch.setattr(trace_files, "_fingerprint", after_a_second)
+    monkeypatch.setattr(trace_files, "_BATCH", 1)
+    for number in range(25):
+        following.write(f"t.json.{number}", content(number))
+    found = []
+    for _ in range(40):
+        started = following.now
+        found += following.poll(seconds=5.0)
+        assert following.now - started <= 2 * 5
+    assert sorted(found) == list(range(25))
+
+
+def test_files_are_read_after_a_clock_that_was_ahead_is_set_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_files, "MAX_LISTED", 10)
+    following = Following(tmp_path)
+    for number in range(15):
+        following.write(f"t.json.{number}", content(number))
+        os.utime(tmp_path / f"t.json.{number}", (2e9, 2e9))
+    read = following.poll()
+    assert len(read) == 10
+    for number in read:
+        (tmp_path / f"t.json.{number}").unlink()
+    assert following.poll() == []  # they were left out, and are counted
+    assert following.count("beyond_limit") == 5
+    following.write("t.json.50", content(50))
+    assert following.poll() == [50]
 
 
 def test_a_full_disk_leaves_open_arrays_that_the_owner_clears(tmp_path):
