@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from drift.numerics.normal import Floats, Ints
+    from drift.numerics.normal import Bools, Floats, Ints
 
 MAX_CLASSES: Final = 1_000
 _ROUNDING: Final = 1e-3
@@ -29,8 +29,6 @@ class Shape:
 
     norm: Floats
     scores: Floats | None = None
-    logits: bool = False
-    """Whether the scores were made of logits."""
     confidence: Floats | None = None
     entropy: Floats | None = None
     """Nats."""
@@ -59,7 +57,7 @@ def shape_of(
     if not classes:
         return Shape(norm)
     if logits is None:
-        logits = _are_logits(rows)
+        logits = bool(no_probabilities(rows).any())
     scores = probabilities(rows, logits)
     finite = np.isfinite(scores).all(axis=1)
     total = np.where(finite, scores.sum(axis=1), np.nan)
@@ -72,17 +70,17 @@ def shape_of(
     return Shape(
         norm,
         scores,
-        logits,
         np.where(finite, best, np.nan),
         np.where(finite & (total > 0), terms.sum(axis=1), np.nan),
         np.where(alone & np.isfinite(best), filled.argmax(axis=1), -1),
     )
 
 
-def _are_logits(rows: Floats) -> bool:
-    """Return whether any finite row has a value that is no probability."""
-    finite = rows[np.isfinite(rows).all(axis=1)]
-    return bool(((finite < -_ROUNDING) | (finite > 1 + _ROUNDING)).any())
+def no_probabilities(rows: Floats) -> Bools:
+    """(rows,) whether a finite row has a value that is no probability."""
+    with np.errstate(invalid="ignore"):
+        outside = ((rows < -_ROUNDING) | (rows > 1 + _ROUNDING)).any(axis=1)
+    return np.asarray(outside & np.isfinite(rows).all(axis=1), np.bool_)
 
 
 def probabilities(rows: Floats, logits: bool) -> Floats:  # noqa: FBT001 - of one caller
@@ -102,7 +100,7 @@ def probabilities(rows: Floats, logits: bool) -> Floats:  # noqa: FBT001 - of on
 
 def _may_be_probabilities(rows: Floats) -> bool:
     finite = rows[np.isfinite(rows).all(axis=1)]
-    if not finite.size or _are_logits(finite):
+    if not finite.size or no_probabilities(finite).any():
         return False
     return bool((np.abs(finite.sum(axis=1) - 1.0) < _ROUNDING).mean() > _MOST)
 

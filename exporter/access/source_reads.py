@@ -14,7 +14,7 @@ from exporter.samples import Sample
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from exporter.samples import AnySample
+    from exporter.samples import AnySample, MetricSpec
 
 Series = tuple[str, ...]
 """Label values of one series."""
@@ -27,35 +27,46 @@ _OF_COLLECTORS: Final = frozenset(
         catalogue.COLLECTOR_READ_TIMESTAMP,
     }
 )
+_TIMES: Final = (catalogue.COLLECTOR_READ_TIMESTAMP, catalogue.COLLECTOR_TIMESTAMP)
 
 
 def with_read_times(
     exposed: Iterable[AnySample], now: float
 ) -> Iterator[tuple[AnySample, float | None]]:
-    """Yield each sample with the time of its source's latest read, whole or partial.
+    """Yield each sample with the time of its source's latest read.
 
-    A collector's samples are followed by its own metrics, which contain that time; it is
-    None before the first read. These metrics, and samples without a collector, are read
-    at `now`.
+    Of gauges this is the latest read of any kind; of what is counted the latest whole one,
+    since counters of a source that a partial read left out stand still. A collector's
+    samples are followed by its own metrics, which contain these times; they are None
+    before the first read. These metrics, and samples without a collector, are read at
+    `now`.
     """
     pending: list[AnySample] = []
-    read_at: float | None = None
+    times: dict[MetricSpec, float] = {}
     has_collector = False
     for sample in exposed:
         if sample.spec in _OF_COLLECTORS:
             has_collector = True
-            if isinstance(sample, Sample) and (
-                sample.spec is catalogue.COLLECTOR_READ_TIMESTAMP
-            ):
-                read_at = sample.value
+            if isinstance(sample, Sample) and sample.spec in _TIMES:
+                times[sample.spec] = sample.value
             yield sample, now
             continue
         if has_collector:
-            yield from ((before, read_at) for before in pending)
-            pending, read_at, has_collector = [], None, False
+            yield from _timed(pending, times)
+            pending, times, has_collector = [], {}, False
         pending.append(sample)
-    last = read_at if has_collector else now
-    yield from ((before, last) for before in pending)
+    if has_collector:
+        yield from _timed(pending, times)
+    else:
+        yield from ((before, now) for before in pending)
+
+
+def _timed(
+    samples: Iterable[AnySample], times: Mapping[MetricSpec, float]
+) -> Iterator[tuple[AnySample, float | None]]:
+    read, whole = (times.get(spec) for spec in _TIMES)
+    for sample in samples:
+        yield sample, read if sample.spec.kind == "gauge" else whole
 
 
 class ReadAgain:

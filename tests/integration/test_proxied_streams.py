@@ -106,7 +106,7 @@ def hastened_nginx(text):
 def hastened_envoy(text):
     """The same of Envoy's, and the time for copies."""
     return re.sub(
-        r"((?:timeout|duration): )(\d+)s",
+        r"(?<!connect_)((?:timeout|duration): )(\d+)s",
         lambda m: f"{m[1]}{int(m[2]) / FASTER:g}s",
         text,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drift.codec import Buffer
+    from drift.reference import Profile
     from exporter.features.drift.drift_settings import Watched
 
 log = structlog.get_logger()
@@ -38,6 +39,11 @@ def read_whole(path: Path) -> bytes:
         return whole_file.read(path, MAX_BYTES)
     except UnusableFileError as error:
         raise StateError(str(error)) from None
+
+
+def _is(data: bytes, profile: Profile) -> bool:
+    """Return whether these are the bytes of a profile, by the checksum in their header."""
+    return data.partition(b"\n")[0].endswith(profile.fingerprint.encode())
 
 
 def _require_readable(data: Sequence[Buffer]) -> None:
@@ -104,18 +110,21 @@ class Store:
         self._unsaved.discard(what)
         return True
 
-    def keep(self, profile: bytes) -> bool:
+    def keep(self, profile: Profile) -> bool:
         """Save a learnt reference; the one before stays for a rollback.
 
         Return whether it was the last one already.
         """
         before = self.read(PROFILE)
-        if profile == before:
+        # Not by the bytes: a file of an older version is written anew in other words.
+        if before is not None and _is(before, profile):
             return True
-        files = [(PROFILE, profile)]
+        files = [(PROFILE, profile.to_bytes())]
         if before is not None:
             # First what has no other copy: in a rollback the profile, which is the former.
-            files.insert(profile == self.read(FORMER), (FORMER, before))
+            former = self.read(FORMER)
+            is_former = former is not None and _is(former, profile)
+            files.insert(is_former, (FORMER, before))
         for what, data in files:
             self.write(what, data)
         return False

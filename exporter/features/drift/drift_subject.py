@@ -242,7 +242,7 @@ class Subject:
 
     def _watch(self, profile: Profile) -> None:
         # Of a reference that was not the last one the state is another's.
-        known = self.settings.learn is None or self._store.keep(profile.to_bytes())
+        known = self.settings.learn is None or self._store.keep(profile)
         former = self._former
         if former is not None and former.profile.fingerprint == profile.fingerprint:
             watch, self._former = former, None

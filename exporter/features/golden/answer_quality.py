@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.numerics.answer_distribution import no_probabilities
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 _SHOWN: Final = 4
 _BINARY: Final = 2
 _LARGEST_CLASS: Final = 2.0**31
+_GLITCHES: Final = 0.05
+"""Share of answers up to which values that are no probabilities are taken for errors."""
 
 
 def agree(found: Array, wanted: Array, relative: float, absolute: float) -> Bools:
@@ -42,6 +46,27 @@ def agree(found: Array, wanted: Array, relative: float, absolute: float) -> Bool
         for one, other in zip(left, right, strict=True)
     ]
     return np.asarray(np.array(same, np.bool_).reshape(rows, -1).all(axis=1), np.bool_)
+
+
+class ScoreReading:
+    """Whether the scores of a set's answers are `logits`: more than a few of the latest.
+
+    One answer with values that are no probabilities may be wrong; logits have many.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._outside, self._seen = np.zeros((2, rows), np.bool_)
+        self.logits = False
+
+    def changes(self, places: Ints, output: Array) -> bool:
+        """Add the answers to these samples; return whether earlier ones were misread."""
+        if output.dtype.kind not in "biuf":
+            return False
+        rows = output.reshape(len(places), -1).astype(np.float64)
+        self._outside[places], self._seen[places] = no_probabilities(rows), True
+        before = self.logits
+        self.logits = bool(self._outside[self._seen].mean() > _GLITCHES)
+        return self.logits != before
 
 
 def content(value: object) -> bytes:

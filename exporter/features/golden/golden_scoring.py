@@ -76,8 +76,7 @@ class Scoring:
         self._cosine, self._confidence, self._entropy = np.full((3, rows), np.nan)
         self._norm, self._error = np.full((2, rows), np.nan)
         self._scores: Floats | None = None
-        self.logits = False
-        """Whether an answer so far had scores that are no probabilities."""
+        self.reading = answer_quality.ScoreReading(rows)
         self._checks = self._checks_of_outputs(embed)
         self._tensors = {name: np.zeros(rows, np.bool_) for name in self._checks}
 
@@ -252,8 +251,9 @@ class Scoring:
             named = answer_quality.named_classes(output, self._names)
             if named is not None:
                 return self._named(places, named, self._truth[places])
-        shape = shape_of(output, classes=is_classes, logits=self.logits or None)
-        self.logits |= shape.logits
+        if is_classes and self.reading.changes(places, output):
+            self.answered[:] = False
+        shape = shape_of(output, classes=is_classes, logits=self.reading.logits)
         self._norm[places] = shape.norm
         if shape.predicted is not None:
             self._confidence[places] = shape.confidence

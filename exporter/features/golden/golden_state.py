@@ -228,7 +228,7 @@ class ModelState:
         if made is not None:
             self._calibration = made
             found = Calibrated(
-                scoring.output, self._settings.dataset, made, scoring.logits
+                scoring.output, self._settings.dataset, made, scoring.reading.logits
             )
             self._access.calibration.publish(self._labels[:2], found)
 

@@ -36,3 +36,14 @@ def test_samples_have_the_time_of_their_own_collector() -> None:
     read = {s.labels[0]: at for s, at in found if s.spec is catalogue.REQUESTS}
     assert read == {"a": 70.0, "b": None, "c": 80.0, "live": 5.0}
     assert {at for s, at in found if s.spec is not catalogue.REQUESTS} == {5.0}
+
+
+def test_a_partial_read_reads_gauges_and_may_leave_counters_as_they_were() -> None:
+    now = [70.0]
+    meter = Meter("x", lambda: now[0])
+    meter.succeeded(0.1)
+    now[0] = 80.0
+    meter.partial(0.1, "one of two logs is missing")
+    exposed = [requests("a"), Sample(catalogue.READY, 1), *meter.samples()]
+    read = {s.spec: at for s, at in with_read_times(exposed, 5.0)}
+    assert (read[catalogue.REQUESTS], read[catalogue.READY]) == (70.0, 80.0)

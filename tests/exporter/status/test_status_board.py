@@ -56,7 +56,7 @@ def requests(total, key=KEY):
 
 
 def read_at(seconds):
-    return Sample(catalogue.COLLECTOR_READ_TIMESTAMP, seconds, ("statistics",))
+    return Sample(catalogue.COLLECTOR_TIMESTAMP, seconds, ("statistics",))
 
 
 def test_rates_come_from_totals_and_a_gap_is_no_number():
@@ -76,7 +76,7 @@ def test_rates_come_from_totals_and_a_gap_is_no_number():
 def test_a_steady_rate_is_the_same_however_often_the_server_is_read(interval):
     history, other = (
         RecordedHistory(),
-        Sample(catalogue.COLLECTOR_READ_TIMESTAMP, 7, ("x",)),
+        Sample(catalogue.COLLECTOR_TIMESTAMP, 7, ("x",)),
     )
     for now in range(1, 302, 10):
         at = now // interval * interval

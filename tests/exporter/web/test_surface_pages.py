@@ -179,7 +179,7 @@ async def test_a_flood_of_the_pages_documents_is_rendered_now_and_then():
                 for n in range(20)
             ]
             read_at = Sample(
-                catalogue.COLLECTOR_READ_TIMESTAMP, 10.0 * step, ("statistics",)
+                catalogue.COLLECTOR_TIMESTAMP, 10.0 * step, ("statistics",)
             )
             history.record([read_at, *samples], 10.0 * step)
         began = time.process_time()

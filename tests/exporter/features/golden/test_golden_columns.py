@@ -92,3 +92,38 @@ def test_decimals_of_parquet_keep_their_value(tmp_path, written, datatype, wante
     assert prepared.inputs["x"].ravel().tolist() == wanted
     assert prepared.expected["y"].tolist() == wanted
     assert golden.labels.tolist() == wanted
+
+
+def labelled(tmp_path, labels):
+    path = tmp_path / "golden.npz"
+    np.savez(path, x=np.arange(len(labels), dtype=float), label=np.array(labels))
+    model = signature(
+        [TensorSpec("x", "FP32", (-1, 1))], [TensorSpec("p", "FP32", (-1, 1))]
+    )
+    settings = GoldenData(file=path, label="label")
+    return Scoring(prepare(golden_data.read(settings), model), settings, model)
+
+
+def test_one_answer_beyond_one_makes_no_logits_of_the_others(tmp_path) -> None:
+    scoring = labelled(tmp_path, [0, 0, 1] * 20)
+    answers = np.array([[0.1], [0.2], [0.9]] * 20, np.float32)
+    glitch = answers.copy()
+    glitch[0] = 7.3
+    scoring.judge(np.arange(60), {"p": glitch})
+    scoring.judge(np.arange(60), {"p": answers})
+    assert dict(scoring.scores())["accuracy"] == 1
+
+
+def test_answers_before_the_first_clear_logit_are_not_scored_as_probabilities(
+    tmp_path,
+) -> None:
+    """0.3 is class 1 as a logit, and class 0 as a probability."""
+    scoring = labelled(tmp_path, [1, 0, 1, 0])
+    answers = np.array([[0.3], [-4.0], [5.0], [-0.2]], np.float32)
+    for place in range(4):
+        scoring.judge(np.array([place]), {"p": answers[[place]]})
+    assert dict(scoring.scores())["accuracy"] == 1
+    assert not scoring.answered.all()
+    scoring.judge(np.arange(4), {"p": answers})
+    assert dict(scoring.scores())["accuracy"] == 1
+    assert scoring.answered.all()

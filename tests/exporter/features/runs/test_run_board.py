@@ -196,7 +196,7 @@ def test_a_rate_is_over_the_time_between_two_reads_of_the_statistics(clock):
         at = now // 25 * 25
         exposed[:] = [
             Sample(catalogue.REQUESTS, 100 * at, ("m", "1", "success")),
-            Sample(catalogue.COLLECTOR_READ_TIMESTAMP, at, ("statistics",)),
+            Sample(catalogue.COLLECTOR_TIMESTAMP, at, ("statistics",)),
         ]
         clock.now += 5.0
         shown += values(collector, catalogue.CAPACITY_HEADROOM).values()
@@ -210,7 +210,7 @@ def test_a_clock_that_is_set_back_costs_the_headroom_of_one_window(clock):
         wall = now if now < 300 else now - 3600
         exposed[:] = [
             Sample(catalogue.REQUESTS, 100 * now, ("m", "1", "success")),
-            Sample(catalogue.COLLECTOR_READ_TIMESTAMP, wall, ("statistics",)),
+            Sample(catalogue.COLLECTOR_TIMESTAMP, wall, ("statistics",)),
         ]
         clock.now += 5.0
         shown.append(values(collector, catalogue.CAPACITY_HEADROOM))

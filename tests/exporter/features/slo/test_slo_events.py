@@ -296,7 +296,7 @@ def test_a_steady_rate_is_good_however_often_its_source_is_read(interval, failed
     for now in range(5, 100 * interval, 5):
         at = max(at for at in (0.0, *reads) if at <= now)
         total = Sample(catalogue.INFERENCES, 100 * at, ("m", "1"))
-        when = Sample(catalogue.COLLECTOR_READ_TIMESTAMP, 1e9 + at, ("statistics",))
+        when = Sample(catalogue.COLLECTOR_TIMESTAMP, 1e9 + at, ("statistics",))
         counter.add([total, when], now)
     assert counter.bad == 0
     assert 60 <= counter.good <= 99 - len(failed)

@@ -102,7 +102,7 @@ class TestReading:
             at = step // 2 * 10.0
             scene.look(
                 *requests(10 * at, 10 * at),
-                Sample(catalogue.COLLECTOR_READ_TIMESTAMP, at, ("statistics",)),
+                Sample(catalogue.COLLECTOR_TIMESTAMP, at, ("statistics",)),
             )
         assert scene.value("triton_spc_samples_total") == 4
         assert scene.value("triton_spc_statistic") == pytest.approx(0)
