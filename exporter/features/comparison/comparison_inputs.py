@@ -218,14 +218,15 @@ class RequestThread:
         self._ending = False
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
-    def offer(self, side: Side, inputs: Input) -> bool:
-        """Start a request at once; False while the thread is busy with an earlier one."""
+    def offer(self, side: Side, inputs: Input, wait_seconds: float) -> bool:
+        """Start a request; False if an earlier one keeps the thread busy for so long."""
         with self._wake:
+            self._wake.wait_for(lambda: self._ending or not self._busy, wait_seconds)
             if self._busy or self._ending:
                 return False
             self._job, self._busy = (side, inputs), True
             self._began = time.monotonic()
-            self._wake.notify()
+            self._wake.notify_all()
         return True
 
     @property
@@ -256,6 +257,7 @@ class RequestThread:
             with self._wake:
                 self._waited += self._under_way()
                 self._busy = False
+                self._wake.notify_all()
             side.done.set()
 
     def _under_way(self) -> float:

@@ -46,7 +46,7 @@ _RECENT: Final = 32
 _KNOWN: Final = 8
 """Requests from which their mean busy time is preferred to a guess."""
 _PATIENCE: Final = 3.0
-"""The second request is sent when the first is answered, or after this multiple of the
+"""A request is sent when the one before is answered, or after this multiple of the
 champion's usual duration; a challenger that hangs must not delay it longer."""
 _LEAST_PATIENCE_SECONDS: Final = 0.02
 _MOST_OPEN: Final = 8
@@ -218,7 +218,7 @@ class Shadow:
         self._rng.shuffle(order)
         accepted = set()
         for thread, side in order:
-            if thread.offer(side, inputs):
+            if thread.offer(side, inputs, self._patience_seconds()):
                 accepted.add(id(side))
                 side.done.wait(self._patience_seconds())
         match id(champion) in accepted, id(challenger) in accepted:
