@@ -73,12 +73,10 @@ def test_every_time_of_a_request_is_tallied_from_where_it_begins() -> None:
         "first_response": (1, 3.0),
         "mean_gap": (1, 1.0),
     }
-    late, failed, gap = (
-        found.judged(term)
-        for term in load_objective.parse("p50<6s,errors<80%,itl_p50<2s").terms
-    )
+    slo = load_objective.parse("p50<6s,errors<80%,itl_p50<2s")
+    late, failed, gap = map(found.judged, slo.terms)
     assert (late.passed, late.missed_ratio) == (False, 1.0)
-    assert (failed.passed, failed.missed_ratio) == (None, 0.75)  # too few
+    assert (failed.passed, failed.missed_ratio) == (None, 0.75)
     assert (gap.passed, gap.missed_ratio) == (None, None)
 
 
@@ -391,13 +389,11 @@ def test_without_a_profile_locusts_users_are_the_concurrency(loaded) -> None:
 
 def test_percentiles_have_four_digits_like_the_table() -> None:
     # Locust patches the process that imports it.
-    program = (
-        "from loadtests.distributed.locust_hooks import bucketed\n"
-        "print(*map(bucketed, (0.0, 0.0123, 16.14, 1634.0)))"
-    )
+    program = """from loadtests.distributed.locust_hooks import bucketed
+print(*map(bucketed, (0.0, 0.0123, 16.14, 1634.0)))"""
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    shown = [float(text) for text in ended.stdout.split()]
+    shown = [*map(float, ended.stdout.split())]
     assert shown == [float(f"{value:.4g}") for value in shown]
     assert shown == pytest.approx([0.0, 0.0123, 16.14, 1634.0], rel=0.012)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from exporter.features.comparison.paired_intervals import (
     paired_difference,
     proportion,
     quantile_ratio,
+    without_missing,
 )
 from exporter.triton.tensors import FLOATS, decode
 
@@ -38,13 +38,11 @@ if TYPE_CHECKING:
 
 
 MissingOutcome = Literal["champion_missing", "challenger_missing", "both_missing"]
-PairOutcome = (
-    Literal["both", "champion_failed", "challenger_failed", "both_failed"]
-    | MissingOutcome
-)
+AskedOutcome = Literal["both", "champion_failed", "challenger_failed", "both_failed"]
+PairOutcome = AskedOutcome | MissingOutcome
 MISSING_OUTCOMES: Final[tuple[MissingOutcome, ...]] = get_args(MissingOutcome)
 PAIR_OUTCOMES: Final[tuple[PairOutcome, ...]] = (
-    *("both", "champion_failed", "challenger_failed", "both_failed"),
+    *get_args(AskedOutcome),
     *MISSING_OUTCOMES,
 )
 _QUANTILES: Final[Mapping[Metric, float]] = {
@@ -242,15 +240,7 @@ def _without_missing(
     if metric not in _QUANTILES and metric not in _MEANS:
         return interval
     tolerated = _TOLERATED_MISSING * (1 - _QUANTILES.get(metric, _MEAN_QUANTILE))
-    for side, share in (("champion", champion), ("challenger", challenger)):
-        if share > tolerated:
-            why = f"the {side} was still busy when {share:.2%} of the pairs were due"
-            low = -1.0 if side == "champion" else interval.low
-            high = math.inf if side == "challenger" else interval.high
-            interval = replace(
-                interval, low=low, high=high, withheld=interval.withheld or why
-            )
-    return interval
+    return without_missing(interval, champion, challenger, tolerated)
 
 
 def _agreement(agreed: Values, alpha: float) -> Interval | None:

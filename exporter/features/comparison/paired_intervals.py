@@ -25,7 +25,7 @@ phi with their shares, phi from `drift.numerics.dependence`. No I/O, no clock, n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -260,3 +260,18 @@ def _limit(kept: Callable[[float], bool], inside: float, end: float) -> float:
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if kept(middle) else (inside, middle)
     return outside
+
+
+def without_missing(
+    interval: Interval, champion: float, challenger: float, tolerated: float
+) -> Interval:
+    """Open the end that speaks for a side which was busy in more than a tolerated share."""
+    for side, share in (("champion", champion), ("challenger", challenger)):
+        if share > tolerated:
+            why = f"the {side} was still busy when {share:.2%} of the pairs were due"
+            low = -1.0 if side == "champion" else interval.low
+            high = math.inf if side == "challenger" else interval.high
+            interval = replace(
+                interval, low=low, high=high, withheld=interval.withheld or why
+            )
+    return interval

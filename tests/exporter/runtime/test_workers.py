@@ -1,0 +1,38 @@
+"""Results of worker threads that nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from exporter.runtime.health import Workers
+
+
+async def test_a_result_nobody_waits_for_is_let_go():
+    workers, release = Workers(1, "test"), threading.Event()
+    run = workers.submit(release.wait, 20)
+    run.cancel()
+    release.set()
+    assert await workers.submit(lambda: "next") == "next"
+    workers.close()
+
+
+def test_a_result_after_the_loop_has_ended_is_let_go():
+    release, done = threading.Event(), threading.Event()
+
+    def job():
+        release.wait(20)
+        done.set()
+
+    async def main():
+        workers = Workers(1, "late")
+        workers.submit(job)
+        workers.close()
+
+    asyncio.run(main())
+    release.set()
+    assert done.wait(20)
+    for thread in threading.enumerate():
+        if thread.name == "late-0":
+            thread.join(20)
+            assert not thread.is_alive()
