@@ -21,7 +21,7 @@ class Calibrated:
     dataset: str
     calibration: Calibration
     logits: bool | None = None
-    """Whether the output is logits; None where that is judged answer by answer."""
+    """True if the output is logits; None to decide that for each answer."""
 
 
 class CalibrationBoard:

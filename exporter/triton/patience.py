@@ -109,7 +109,7 @@ class _Connection(HTTPConnection):
 
     @property
     def is_stale(self) -> bool:
-        """Whether it had answered before its latest request, and did not answer that."""
+        """Return True if it answered an earlier request but not the latest one."""
         return self._heard_before is not None and self._heard_before == self.heard_at
 
     def request(self, *args: Any, **kwargs: Any) -> None:
@@ -131,7 +131,7 @@ class _TlsConnection(_Connection, HTTPSConnection):
 
 
 class _KeepingPool(urllib3.HTTPConnectionPool):
-    """What a pool adds to a request."""
+    """The arguments that a pool adds to a request."""
 
     def _validate_conn(self, conn: Any) -> None:
         super()._validate_conn(conn)

@@ -20,7 +20,7 @@ def copied() -> list[str]:
 
 
 def is_sent(path: str) -> bool:
-    """Whether Docker sends a file: the last pattern that fits it or a folder of it decides."""
+    """Return True if Docker sends a file; the last pattern that matches it or its folder decides."""
     sent = True
     for line in (DOCKER / "Dockerfile.dockerignore").read_text("utf-8").splitlines():
         pattern = line.removeprefix("!")
@@ -31,7 +31,7 @@ def is_sent(path: str) -> bool:
 
 
 def fits(path: str, pattern: str) -> bool:
-    """Whether a pattern fits a path as a whole; a star stays within a folder."""
+    """Return True if a pattern matches the whole path; a star does not cross folders."""
     names, wanted = path.split("/"), pattern.split("/")
     if wanted[0] == "**":
         names, wanted = names[1 - len(wanted) :], wanted[1:]

@@ -82,7 +82,7 @@ class ColdStartCollector:
         self._starts: dict[ModelKey, _Start] = {}
         self._ready: set[ModelKey] | None = None
         self._was_unreachable = False
-        """Whether the server may have been restarted since the last poll."""
+        """Return True if the server may have restarted since the last poll."""
         self._rng = np.random.default_rng()
 
     def collect(self) -> Sequence[Sample]:

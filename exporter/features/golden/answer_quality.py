@@ -49,9 +49,9 @@ def agree(found: Array, wanted: Array, relative: float, absolute: float) -> Bool
 
 
 class ScoreReading:
-    """Whether the scores of a set's answers are `logits`: more than a few of the latest.
+    """Decides whether the scores of a golden set's answers are `logits`.
 
-    One answer with values that are no probabilities may be wrong; logits have many.
+    A few answers with values outside [0, 1] may be errors; of logits there are many.
     """
 
     def __init__(self, rows: int) -> None:

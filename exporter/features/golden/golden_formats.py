@@ -94,7 +94,7 @@ def _text_column(values: Sequence[str], name: str, file: str) -> Array:
 
 
 def numbers_of(column: Array) -> Array | int:
-    """A column of written numbers as numbers, or the place of the first that is none."""
+    """Return a column as numbers, or the position of the first value that is not one."""
     if column.dtype.kind in "biuf":
         return column
     flat = column.ravel().tolist()

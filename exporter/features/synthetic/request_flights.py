@@ -1,4 +1,4 @@
-"""How long the request of each target is under way, without what is read around it."""
+"""Duration of each target's current request, without the reads before and after it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class TraceFileFollower:
         self._too_old: tuple[int, str] = (-1, "")
         """Time of change and path up to which files are beyond the limit, or were read."""
         self._is_beyond_limit = False
-        """Whether the listing under way has more files than the limit."""
+        """Return True if the current listing has more files than the limit."""
         self._found: list[tuple[int, str, Fingerprint]] = []
         self._listing = self._list_folder()
         self._is_slow_logged = False

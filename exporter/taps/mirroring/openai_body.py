@@ -73,7 +73,7 @@ class CompletionSink:
         )
 
     def admit(self, head: TapHead) -> TapAnswer | None:
-        """The answer to a request that is not to be read; its model is in its body."""
+        """Return the answer if the body need not be read; the model's name is in the body."""
         if dict(head.headers).get(b"x-request-id", b"").startswith(_OURS):
             return PASSED_OVER["own"]
         outcome = self._intake.admit_any()

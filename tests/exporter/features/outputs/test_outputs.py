@@ -116,7 +116,7 @@ def test_what_nobody_serves_or_answers_is_passed_over(scene) -> None:
 
 @pytest.mark.parametrize("kind", ["sigmoid", "logits"])
 def test_answers_are_read_like_the_golden_ones(scene, kind) -> None:
-    """As the golden probe reads them: an output that it is told has classes."""
+    """The golden probe knows from its labels that the output has classes."""
     width = 1 if kind == "sigmoid" else 3
 
     def made(rng, rows):
