@@ -113,7 +113,9 @@ class HourSums:
         location, scale = rescoring.scores(
             self._finite, self._location, self._scale, self._bins
         )
-        return Season(self._means(location), self._means(scale))
+        return Season(
+            self._means(location), self._means(scale), self._finite.astype(np.float64)
+        )
 
     def _means(self, sums: Floats) -> Floats:
         overall = sums.sum(axis=0) / np.maximum(self._finite.sum(axis=0), 1.0)

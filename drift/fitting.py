@@ -316,7 +316,7 @@ class _Counting:
     ) -> Dispersion:
         found = []
         for part in feature_slices(self._features):
-            own = season and Season(season.location[:, part], season.scale[:, part])
+            own = season and season.part(part)
             new, rescored = final.part(part), rescoring.part(part)
             # Bins are the profile's, of all rows; those of the blocks are of the sample.
             projection = replace(
@@ -339,7 +339,7 @@ class _Counting:
         hours = {
             h: rows for h, rows in self._blocks.hours[index].items() if h is not None
         }
-        return season.removed_from(block, hours)
+        return season.removed_from_own(block, hours)
 
 
 def _is_wide(schema: Schema) -> bool:

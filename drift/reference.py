@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -265,7 +265,7 @@ def _payload(profile: Profile) -> dict[str, Any]:
         "blocks": profile.blocks,
         "block_rows": profile.block_rows,
         "ordered": profile.ordered,
-        "season": season and {"location": season.location, "scale": season.scale},
+        "season": season and asdict(season),
         "weekdays": profile.weekdays,
         "caveats": profile.caveats,
         "source": profile.provenance.source,
@@ -324,11 +324,20 @@ def _restore(payload: dict[str, Any]) -> Profile:
         int(payload["blocks"]),
         int(payload["block_rows"]),
         bool(payload["ordered"]),
-        season and Season(_floats(season["location"]), _floats(season["scale"])),
+        season and _season(season, int(payload["rows"])),
         Provenance(payload["source"], payload["sha256"], dict(payload["versions"])),
         _weekdays(payload),
         model,
         str(no_joint),
+    )
+
+
+def _season(payload: dict[str, Any], rows: int) -> Season:
+    location = _floats(payload["location"])
+    # Older profiles have no counts.
+    even = np.full(location.shape, rows / location.shape[0])
+    return Season(
+        location, _floats(payload["scale"]), _floats(payload.get("rows", even))
     )
 
 

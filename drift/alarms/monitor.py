@@ -17,7 +17,7 @@ from drift.joint_counting import Pair
 from drift.projection import EVENTS, Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -130,6 +130,7 @@ class Monitor:
         self._clear_rows = 0.0
         self._culprits: tuple[Culprit, ...] = ()
         self._joint: deque[JointSums] = deque(maxlen=RECENT)
+        self._rows_of_hours: dict[int, int] = {}
 
     @property
     def log_threshold(self) -> float:
@@ -141,6 +142,7 @@ class Monitor:
         if counts.rows == 0:
             return self._verdict(-np.inf, self._nothing(), raised=False)
         self._ledger.push(pack(self._deseasoned(counts)))
+        self._remember(counts.hours)
         if counts.joint is not None:
             self._joint.append(counts.joint)
         if self._ledger.frozen:
@@ -250,7 +252,14 @@ class Monitor:
         plain = self._projection.summarise(counts)
         if self._profile.season is None:
             return plain
-        return self._profile.season.removed_from(plain, counts.hours)
+        return self._profile.season.removed_from(
+            plain, counts.hours, self._rows_of_hours
+        )
+
+    def _remember(self, hours: Mapping[int, int]) -> None:
+        """Count the rows of the hours that the next window may belong to, too."""
+        before = self._rows_of_hours
+        self._rows_of_hours = {h: n + before.get(h, 0) for h, n in hours.items()}
 
     def _raise(self, features: Floats, total: float) -> Verdict:
         everything = self.log_ratios() + self._log_weights

@@ -29,11 +29,11 @@ def rows(rng, hour, number):
     return {name: column.astype(np.float32) for name, column in found.items()}
 
 
-def fitted(schema, sample_rows):
+def fitted(schema, sample_rows, hourly=HOURLY):
     rng = np.random.default_rng(1)
     builder = ProfileBuilder(schema, sample_rows=sample_rows)
     for hour in range(5 * WEEK):
-        data = rows(rng, hour, HOURLY)
+        data = rows(rng, hour, hourly)
         builder.add({t.name: data[t.name] for t in schema.tensors}, hour=hour % WEEK)
     return builder.build()
 
@@ -83,6 +83,26 @@ def test_unchanged_data_with_a_season_raise_no_more_alarms_than_allowed(sample_r
         window.update(data, hour=hour % WEEK)
         raised += monitor.update(window.take()).raised
     assert raised <= 1
+
+
+@pytest.mark.parametrize("windows_an_hour", [1, 6])
+def test_seasons_of_few_rows_raise_no_alarms_in_many(windows_an_hour):
+    schema = Schema.from_tensors([Tensor("shift")])
+    profile = fitted(schema, 1_000_000, hourly=60)
+    month = 30 * 24
+    settings = AlarmSettings(windows_per_false_alarm=month * windows_an_hour)
+    raised = 0
+    for seed in range(4):
+        monitor = Monitor(profile, settings)
+        window = profile.accumulator()
+        rng = np.random.default_rng(seed)
+        for hour in range(month):
+            for _ in range(windows_an_hour):
+                data = rows(rng, hour, 5 * 60 // windows_an_hour)["shift"]
+                window.update({"shift": data}, hour=hour % WEEK)
+                raised += monitor.update(window.take()).raised
+    # One a month is allowed; more than 8 in four months have a probability of 0.02.
+    assert raised <= 8
 
 
 def test_data_without_times_beside_a_reference_with_seasons_are_not_guaranteed():
