@@ -245,8 +245,7 @@ def _add_report(commands: Subparsers) -> None:
         "SHARE",
         "change that does not matter (default 0.05)",
     )
-    add_value(parser, "--seed", int, "N", "ignored; kept for compatibility")
-    parser.set_defaults(tolerance=0.05, seed=1)
+    parser.set_defaults(tolerance=0.05)
     parser.add_argument(
         "--schema",
         choices=REPORTS,

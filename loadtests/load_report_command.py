@@ -74,8 +74,7 @@ def read(path: Path) -> RunResult | CapacityReport:
     if document.get("format") == result_file.FORMAT:
         return result_file.from_document(document, source)
     if document.get("format") == search_report.FORMAT:
-        report = search_report.without_removed(document)
-        return json_file.validated(CapacityReport, report, source)
+        return json_file.validated(CapacityReport, document, source)
     raise PlanError(
         f"found format {document.get('format')!r}; want {result_file.FORMAT} or "
         f"{search_report.FORMAT}, as written by --json of `load run` and `load "

@@ -40,8 +40,6 @@ FORMAT: Final = "tritonwatch-load-run"
 VERSION: Final = 1
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
 _HISTOGRAMS: Final = (*HISTOGRAMS, "between_responses")
-_ADDED: Final = ("mean_gap", "responses", "tokens", "longest_gap")
-"""Absent from files of tritonwatch 0.1: read as unknown."""
 
 
 def to_document(result: RunResult) -> dict[str, Any]:
@@ -149,14 +147,11 @@ def _read(document: Mapping[str, Any]) -> RunResult:
         errors=document["errors"],
         sidecar=document.get("sidecar", {}),
         unanswered=Unanswered(**document.get("unanswered", {})),
-        **{name: _histogram(document["histograms"], name) for name in _HISTOGRAMS},
+        **{
+            name: Histogram.from_state(document["histograms"][name])
+            for name in _HISTOGRAMS
+        },
     )
-
-
-def _histogram(states: Mapping[str, Any], name: str) -> Histogram:
-    if name in _ADDED and name not in states:
-        return Histogram()
-    return Histogram.from_state(states[name])
 
 
 def _pace(instants: Floats) -> dict[str, Any]:
@@ -225,12 +220,9 @@ def unpacked(columns: Mapping[str, Any]) -> Requests:
     if not isinstance(count, int) or not 0 <= count <= MAX_REQUESTS:
         raise ValueError(f"found {count!r} requests; the maximum is {MAX_REQUESTS}")
     arrays = {}
-    unknown = Requests.empty(count)
+    empty = Requests.empty(0)
     for part in fields(Requests):
-        if part.name in _ADDED and part.name not in columns:
-            arrays[part.name] = getattr(unknown, part.name)
-            continue
-        dtype = getattr(unknown, part.name).dtype.newbyteorder("<")
+        dtype = getattr(empty, part.name).dtype.newbyteorder("<")
         size = count * dtype.itemsize
         inflate = zlib.decompressobj()
         raw = inflate.decompress(base64.b64decode(columns[part.name]), size + 1)

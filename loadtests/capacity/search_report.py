@@ -13,7 +13,7 @@ from loadtests import surroundings
 from loadtests.result import finite, quantile_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from loadtests.capacity.campaign import CampaignSettings, Findings
     from loadtests.capacity.estimate import Estimate
@@ -24,11 +24,6 @@ EXIT_OK: Final = 0
 EXIT_FINDING: Final = 1
 EXIT_INVALID: Final = 3
 FORMAT: Final = "tritonwatch-load-capacity"
-_GONE: Final = {
-    *("closed_loop", "instances", "knee", "mlperf", "usl"),
-    *("in_system", "littles_law_holds", "rate_times_latency"),  # of levels
-    "end_p50",  # of the reference
-}
 Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
 
 
@@ -169,20 +164,6 @@ class CapacityReport(Settings):
     settings: dict[str, Any]
     hardware: dict[str, Any]
     versions: dict[str, str]
-
-
-def without_removed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report of tritonwatch 0.1 without the parts that were removed since."""
-    kept = _kept(document)
-    if isinstance(levels := kept.get("levels"), list):
-        kept["levels"] = [_kept(e) if isinstance(e, dict) else e for e in levels]
-    if isinstance(reference := kept.get("reference"), dict):
-        kept["reference"] = _kept(reference)
-    return kept
-
-
-def _kept(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in part.items() if key not in _GONE}
 
 
 def compiled(

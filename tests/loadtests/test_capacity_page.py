@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from pydantic import ValidationError
 
 from exporter.cli import main
 from loadtests.capacity.search_report import CapacityReport, exit_of
-from loadtests.load_report_command import read
 from loadtests.report.capacity_document import document
 from loadtests.report.comparison_report import capacities_compared, sentence
 from pages import page_html, page_text
@@ -91,24 +88,6 @@ def test_less_capacity_is_a_regression_and_little_is_known_of_wide_intervals() -
 def test_a_report_with_a_key_too_many_is_refused() -> None:
     with pytest.raises(ValidationError):
         report(capasity=3)
-
-
-def test_a_report_of_an_earlier_version_is_read_without_what_is_gone(tmp_path) -> None:
-    found = report()
-    old = found.model_dump(mode="json")
-    old |= {
-        "usl": None,
-        "knee": None,
-        "mlperf": None,
-        "closed_loop": [],
-        "instances": [],
-    }
-    old["reference"]["end_p50"] = 0.006
-    for one in old["levels"]:
-        one |= {"in_system": 1, "rate_times_latency": 1, "littles_law_holds": True}
-    file = tmp_path / "old.json"
-    file.write_text(json.dumps(old), "utf-8")
-    assert read(file) == found
 
 
 def test_the_axis_of_misses_is_in_percent_and_begins_with_zero() -> None:

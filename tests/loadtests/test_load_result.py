@@ -232,7 +232,7 @@ def test_a_file_that_is_no_whole_result_is_refused(tmp_path, change, told) -> No
     assert str(file) in str(refused.value)
 
 
-def test_what_streams_carried_is_kept_and_older_files_are_read_without_it() -> None:
+def test_what_streams_carried_is_kept() -> None:
     result = result_of([Outcome.OK] * 3)
     requests = result.requests
     requests.first[:] = requests.sent
@@ -245,13 +245,6 @@ def test_what_streams_carried_is_kept_and_older_files_are_read_without_it() -> N
         kept = getattr(found, name)
         np.testing.assert_array_equal(kept, getattr(requests, name))
         assert kept.dtype == getattr(requests, name).dtype
-        del document["requests"][name]
-    del document["histograms"]["mean_gap"]
-    older = result_file.from_document(document)
-    assert not older.requests.responses.any()
-    assert np.isnan(older.requests.longest_gap).all()
-    assert older.mean_gap.count == 0
-    np.testing.assert_array_equal(older.requests.done, requests.done)
 
 
 def test_it_grows_up_to_the_most_requests_of_a_run_and_keeps_what_it_has(

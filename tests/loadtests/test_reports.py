@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -134,9 +133,6 @@ def test_time_without_requests_counts_in_the_offered_rate() -> None:
     )
     assert report_of(result).intended_rate == pytest.approx(30)
     assert result_file.summary(result)["intended_requests_per_second"] == 30
-    # The length of the schedule is not in files of tritonwatch 0.1.
-    old = replace(result, about=about())
-    assert old.intended_rate == pytest.approx(50)
 
 
 @pytest.mark.parametrize("kind", REPORTS)
