@@ -14,9 +14,12 @@ from loadtests.execute import execute, prepared
 from loadtests.interrupt import interruptible
 from loadtests.machine_guard import Guard, GuardLimits, guarded
 from loadtests.profiles import AnyProfile
+from loadtests.report import run_document
 from loadtests.report.objective_report import exit_of
-from loadtests.run_text import Line, text
+from loadtests.report.run_report import report_of
+from loadtests.run_text import Line
 from loadtests.scenario_options import require_folders, scenario_of
+from pages import page_text
 
 if TYPE_CHECKING:
     import argparse
@@ -41,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         result = replace(result, sidecar=seen)
     if options.json is not None:
         result_file.write(result, options.json)
-    sys.stdout.write(text(scenario, result))
+    sys.stdout.write(page_text.render(run_document.document(report_of(result))))
     return exit_of(result)
 
 

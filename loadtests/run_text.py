@@ -1,4 +1,4 @@
-"""Text of a run: one line of progress while it runs, a page at its end."""
+"""Text of a run: its progress, and lines of quantiles."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
 
-from loadtests.dependent_intervals import supported_quantile
-from loadtests.report.objective_report import judged
-from loadtests.result import Outcome, seconds_over_all
-from pages.units import duration, percent
+from loadtests.result import Outcome
+from pages.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from exporter.histograms.histogram import Histogram
     from loadtests.engine import Progress
-    from loadtests.result import Floats, RunResult
     from loadtests.scenario import Scenario
 
 SHOWN_ERRORS: Final = 5
@@ -80,41 +77,6 @@ class Line:
         )
 
 
-def text(scenario: Scenario, result: RunResult) -> str:
-    """The page."""
-    return "\n".join(_lines(scenario, result)) + "\n"
-
-
-def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
-    about, requests = result.about, result.requests
-    models = ", ".join(about.entries)
-    kind = about.profile.get("kind", about.mode)
-    yield f"{scenario.name}: {models} over {about.protocol} at {about.address}"
-    yield (
-        f"  {kind}, {result.duration_seconds:.3g} s, {len(requests)} requests"
-        f", seed {about.seed}"
-    )
-    yield (
-        f"  correct        {result.throughput:.5g}/s"
-        + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
-    )
-    exact = seconds_over_all(requests)
-    yield from _exact_line(result, exact, "from_intended")
-    if about.mode == "open":
-        yield from _exact_line(result, exact, "from_send")
-        yield from histogram_line("sender late by", result.dispatch_delay)
-    yield from _exact_line(result, exact, "first_response")
-    yield from _exact_line(result, exact, "mean_gap")
-    yield from histogram_line("gap, each", result.between_responses)
-    yield from _streamed(result)
-    yield from _misses(result)
-    yield from _slo(scenario, result)
-    yield from _goodput(scenario, result)
-    yield f"  {result.verdict}"
-    for warning in result.verdict.warnings:
-        yield f"  note: {warning}"
-
-
 def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
     """One line of quantiles, those that the sample supports; none where it is empty."""
     if not histogram.count:
@@ -127,18 +89,6 @@ def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
     yield f"  {name:<14} {'  '.join([*shown, f'max {duration(histogram.max)}'])}"
 
 
-def _exact_line(
-    result: RunResult, exact: Mapping[str, Floats], name: str
-) -> Iterator[str]:
-    """One line of exact quantiles over all requests; none where nothing was measured."""
-    measured: Histogram = getattr(result, name)
-    if not measured.count:
-        return
-    sides = ((q, supported_quantile(exact[name], q)) for q in QUANTILES)
-    values = ((q, None if side is None else side.value) for q, side in sides)
-    yield quantiles_line(NAMES[name], values, measured)
-
-
 def quantiles_line(
     title: str, values: Iterable[tuple[float, float | None]], measured: Histogram
 ) -> str:
@@ -149,66 +99,3 @@ def quantiles_line(
         if value is not None
     ]
     return f"  {title:<14} {'  '.join([*shown, f'max {duration(measured.max)}'])}"
-
-
-def _misses(result: RunResult) -> Iterator[str]:
-    requests = result.requests
-    counts = [
-        f"{requests.count(outcome)} {outcome.name.lower()}"
-        for outcome in Outcome
-        if outcome is not Outcome.OK and requests.count(outcome)
-    ]
-    if not counts:
-        return
-    yield f"  missed         {percent(result.miss_ratio)}: {', '.join(counts)}"
-    for message, number in list(result.errors.items())[:SHOWN_ERRORS]:
-        yield f"    {number} x {message}"
-
-
-def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
-    objective = scenario.objective()
-    if objective is None:
-        return
-    for term in objective.terms:
-        found = judged(term, result.requests)
-        if found.passed is None:
-            yield f"  {term.text:<14} NOT MEASURED: {found.unmeasured}"
-            continue
-        state = "met" if found.passed else "MISSED"
-        gaps = f"; {found.without_gap} answers without a gap not measured"
-        yield (
-            f"  {term.text:<14} {'NOT PROVEN' if found.unproven else state}: "
-            f"{percent(found.missed_ratio)} missed, "
-            f"{percent(term.allowed_ratio)} allowed{gaps if found.without_gap else ''}"
-        )
-        if found.unproven:
-            yield f"    {found.unproven}"
-
-
-def _streamed(result: RunResult) -> Iterator[str]:
-    """Lines for the tokens, where the server counts them, and responses of correct answers."""
-    requests = result.requests
-    for title, counts in (
-        ("output tokens", requests.tokens),
-        ("responses", requests.responses),
-    ):
-        known = counts[(counts > 0) & (requests.outcome == Outcome.OK)]
-        if known.size:
-            yield (
-                f"  {title:<14} {result.per_second(counts):.5g}/s, "
-                f"{known.mean():.4g} a request"
-            )
-
-
-def _goodput(scenario: Scenario, result: RunResult) -> Iterator[str]:
-    limits = scenario.limits()
-    if limits is None:
-        return
-    if unmeasured := limits.unmeasured(result.requests):
-        yield f"  goodput        NOT MEASURED: {unmeasured}"
-        return
-    good = limits.good(result.requests)
-    yield (
-        f"  goodput        {result.per_second(good):.5g}/s: {percent(good.mean())} of "
-        f"requests within {limits.text}"
-    )

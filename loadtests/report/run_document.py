@@ -124,9 +124,10 @@ def _stream_tiles(report: RunReport) -> dict[str, str]:
             tiles["responses per second"] = said
         else:
             tiles["output tokens per second"] = units.number(tokens)
-    if report.goodput is not None:
-        tiles[f"per second within {report.goodput.limits}"] = units.number(
-            report.goodput.requests_per_second
+    if report.goodput is not None and not report.goodput.unmeasured:
+        good, share = report.goodput, units.percent(report.goodput.ratio)
+        tiles[f"per second within {good.limits}"] = (
+            f"{units.number(good.requests_per_second)} ({share})"
         )
     return tiles
 
@@ -322,9 +323,13 @@ def _profile(report: RunReport) -> Iterator[Block]:
             f"{units.duration(trend.seconds_per_hour)} an hour, 95 % interval "
             f"{units.duration(trend.low)} to {units.duration(trend.high)}."
         )
-    if report.errors:
+    missed = [
+        f"{n} {name}" for name, n in report.outcomes.items() if n and name != "ok"
+    ]
+    if missed:
         rows = [(message, str(count)) for message, count in report.errors.items()]
-        yield Section("Errors", [Table(("message", "times"), rows)])
+        tables = [Table(("message", "times"), rows)] if rows else []
+        yield Section("Errors", [Paragraph(f"{', '.join(missed)}."), *tables])
 
 
 def _sidecar(report: RunReport) -> Iterator[Block]:

@@ -178,7 +178,7 @@ def test_whoever_does_not_listen_costs_a_sentence_and_not_the_run(
     )
     assert done.returncode == 0, done.stderr
     assert "could not be reported to the sidecar" in done.stderr
-    assert "correct        " in done.stdout
+    assert "correct answers per second  " in done.stdout
 
 
 def test_an_invalid_search_changes_no_capacity_that_the_sidecar_publishes(

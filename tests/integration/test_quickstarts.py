@@ -195,10 +195,10 @@ SEEN = {
     r"curl .*first_response_latency_seconds": r'quantile="0.5"',
     r"curl .*triton_tokens_total'": r'model="llm".* [1-9]',
     r"curl .*triton_backend": r"^triton_backend_requests_running",
-    r"tritonwatch load run --model llm": r"goodput .* within ttft<500ms,itl<50ms",
+    r"tritonwatch load run --model llm": r"per second within ttft<500ms,itl<50ms",
     # Capacity.
     r"tritonwatch load list": r"^\s*poisson\b",
-    r"tritonwatch load run --model slow": r"p99<60ms +(met|MISSED): ",
+    r"tritonwatch load run --model slow": r"p99<60ms +(PASS|FAIL) ",
     r"tritonwatch load report monday": r"OBJECTIVE (MET|MISSED|NOT PROVEN)",
     # A game day.
     r"tritonwatch chaos list": r"server-killed-nobody-restarts",

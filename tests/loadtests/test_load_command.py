@@ -116,7 +116,8 @@ def test_a_server_that_answers_nothing_with_success_is_a_hundred_percent_wrong(
         )
     # A busy machine may be the bottleneck, and is told so: then it is 3.
     assert status in (1, 3), out
-    assert re.search(r"missed\s+100 %: \d+ wrong", out), out
+    assert re.search(r"failed\s+100 % of \d+\n", out), out
+    assert re.search(r"Errors\n\s+\d+ wrong\.\n", out), out
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ slo: errors<1%
         )
         status, out, err = run("--scenario", file, "--duration", "1", "--seed", "9")
     assert status in (0, 3), err
-    assert "evening: m, n over grpc" in out
+    assert "Load run of m, n\n" in out
     assert "diurnal" in out
     assert "seed 9" in out
 
@@ -227,7 +228,7 @@ def test_ctrl_c_ends_a_run_with_what_there_is(shell) -> None:
             child.wait()
     assert child.returncode == 3, err
     assert "INVALID: the run was interrupted" in out
-    assert "correct        " in out
+    assert "correct answers per second  " in out
 
 
 def test_progress_is_told_while_it_runs() -> None:
