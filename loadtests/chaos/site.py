@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from exporter.system.local_server import SERVER
@@ -37,12 +37,8 @@ class Site:
     sidecar_url: str | None = None
     """URL of the sidecar's pages, like "http://127.0.0.1:8003"."""
     prometheus_url: str | None = None
-    peers: dict[str, str] = field(default_factory=dict)
-    """host:port of the sidecar's peers on this host, by name.
-
-    By name: "otlp" (the collector that it pushes to), "tap" (its own, for mirrored
-    requests), "prometheus" (which scrapes it).
-    """
+    tap: str | None = None
+    """host:port of the sidecar's tap, to which runs are announced."""
     find_server: Callable[[], ProcessRef | None] | None = None
     """Finds the server; by default the tritonserver that listens on the HTTP port."""
     find_sidecar: Callable[[], ProcessRef | None] | None = None

@@ -41,11 +41,6 @@ class Deployment:
             "repository": str(triton.repository),
             "proxy": [str(proxy.control), proxy.grpc, proxy.http, proxy.pid],
             "sidecar_url": f"http://127.0.0.1:{self.sidecar.port}",
-            "peers": {
-                "tap": f"127.0.0.1:{self.tap}",
-                # Whoever listens: it is only stopped and resumed.
-                "otlp": f"127.0.0.1:{self.tap}",
-            },
         }
 
     def _start_sidecar(self) -> SidecarProcess:

@@ -1,7 +1,7 @@
 """Faults: each is a settings model with `kind`, and one line in `_AnyFault`.
 
 One module a family: processes, models (wrong answers), unloading of models,
-other clients, the network, resources, peers of the sidecar.
+other clients, the network, resources.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ from loadtests.chaos.faults.process_faults import (
     KillServer,
     KillSidecar,
     KillStub,
-    OtlpHang,
-    PrometheusAway,
-    TapStalled,
 )
 from loadtests.chaos.faults.sustained_faults import CacheStorm, CpuHog, MemoryHog
 from loadtests.errors import (
@@ -67,10 +64,6 @@ _AnyFault = (
     # Resources of the host.
     | CpuHog
     | MemoryHog
-    # Peers of the sidecar.
-    | OtlpHang
-    | PrometheusAway
-    | TapStalled
 )
 AnyFault = Annotated[_AnyFault, Field(discriminator="kind")]
 """Every fault, distinguished by its `kind`."""

@@ -1,4 +1,4 @@
-"""Processes that die or hang: the server, a model's backend, the sidecar and its peers.
+"""Processes that die or hang: the server, a model's backend, the sidecar.
 
 Undoing a kill removes the remains of the dead process. Starting a new one is the task of the
 deployment's supervisor; a target without a supervisor stays down.
@@ -6,32 +6,27 @@ deployment's supervisor; a target without a supervisor stays down.
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.fault import Fault
-from loadtests.chaos.faults.needs import signalled
 from loadtests.chaos.primitives import model_control
-from loadtests.chaos.primitives.backends import Belongings, listener, stubs_of
+from loadtests.chaos.primitives.backends import Belongings, stubs_of
 from loadtests.chaos.primitives.process_refs import (
     ProcessRef,
     is_stopped,
     resume,
     stop,
 )
-from loadtests.errors import FaultFailedError, FaultRefusedError
+from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
 
 _END_SECONDS: Final = 2.0
-ADDRESS: Final = r"^(127\.[0-9.]+|localhost):[0-9]{1,5}$"
-"""Addresses of loopback: a fault affects this host alone."""
 
 
 def _processes(record: dict[str, Any]) -> list[ProcessRef]:
@@ -244,82 +239,3 @@ class FreezeStub(_Freeze):
         """Report processes that are still stopped, and what an aborted server left."""
         left = Belongings.from_record(record["belongings"]).left()
         return super().residue(record) + left
-
-
-class PeerFault(_Freeze):
-    """A peer of the sidecar that accepts and does nothing.
-
-    The process of this host that listens at its address is stopped: the kernel accepts
-    connections for it, and no process reads them.
-    """
-
-    address: str | None = Field(default=None, pattern=ADDRESS)
-    """host:port on loopback, where the target does not know it."""
-
-    peer: ClassVar[str]
-    """Name of the peer in the site."""
-
-    def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the process that listens."""
-        address, process = self._found(site)
-        return {"address": address, "process": process.to_record()}
-
-    def _found(self, site: Site) -> tuple[str, ProcessRef]:
-        address = self.address or site.peers.get(self.peer)
-        if address is None:
-            raise FaultRefusedError(f"{site.name} has no {self.peer}", "set `address`")
-        process = listener(address)
-        if process is not None and process.pid == os.getpid():
-            raise FaultRefusedError(
-                f"the process that listens at {address} is this program itself",
-                "start the experiment from another process",
-            )
-        if process is not None:
-            return address, signalled(process, f"what listens at {address}")
-        if _listens(address):
-            raise FaultRefusedError(
-                f"the process that listens at {address} is not visible",
-                "run as its user or as root, on the same host",
-            )
-        raise FaultRefusedError(
-            f"nothing listens at {address}", f"start the {self.peer} first"
-        )
-
-
-class OtlpHang(PeerFault):
-    """A hanging OTLP collector: pushes time out; the rest of the sidecar must not wait."""
-
-    kind: Literal["otlp_hang"] = "otlp_hang"
-
-    peer: ClassVar[str] = "otlp"
-
-
-class PrometheusAway(PeerFault):
-    """A stopped Prometheus: no alert fires, and missed scrapes are a gap."""
-
-    kind: Literal["prometheus_away"] = "prometheus_away"
-
-    peer: ClassVar[str] = "prometheus"
-
-
-class TapStalled(PeerFault):
-    """A stalled tap: its reader, which is the sidecar, is stopped as a whole.
-
-    Clients that mirror to it must still be served.
-    """
-
-    kind: Literal["tap_stalled"] = "tap_stalled"
-
-    peer: ClassVar[str] = "tap"
-
-
-def _listens(address: str) -> bool:
-    """Return whether any user's process listens there, without connecting to it."""
-    host, _, port = address.rpartition(":")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, int(port)))
-        except OSError:
-            return True
-    return False

@@ -217,7 +217,7 @@ class Repetition:
 
     def _announce(self, stack: contextlib.ExitStack) -> None:
         sidecars = list(self._options.sidecars)
-        tap = None if self._site is None else self._site.peers.get("tap")
+        tap = None if self._site is None else self._site.tap
         if tap is not None:
             sidecars.append(f"http://{tap}")
         name = self._loaded.name

@@ -98,8 +98,6 @@ class Target(Settings):
     """Start a Prometheus that scrapes that sidecar, with the shipped rules; an experiment that
     waits for an alert has one anyway.
     """
-    collector: bool = Field(default=False)
-    """Start an OpenTelemetry collector, to which that sidecar pushes every second."""
     proxy: bool = Field(default=False)
     """Put a TCP proxy between Triton and both the load and the sidecar, for faults of
     the network without root."""
@@ -131,8 +129,6 @@ class AddressedTarget(Target):
     """Its model repository, where faults may change models."""
     sidecar_url: str | None = Field(default=None)
     """URL of a sidecar that runs already, like "http://127.0.0.1:8003"."""
-    peers: dict[str, str] = Field(default={}, max_length=10)
-    """host:port of the sidecar's peers: "otlp", "tap", "prometheus"."""
 
     @field_validator("sidecar_url")
     @classmethod
@@ -168,7 +164,6 @@ class AddressedTarget(Target):
             metrics=self.metrics,
             repository=None if self.repository is None else Path(self.repository),
             sidecar_url=self.sidecar_url,
-            peers=dict(self.peers),
         )
 
 

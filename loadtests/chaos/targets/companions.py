@@ -59,13 +59,10 @@ def companions(target: Target, site: Site, around: Surroundings) -> Generator[No
             proxy = fault_proxy(grpc=site.grpc, http=site.http, seed=around.seed)
             site.proxy = stack.enter_context(proxy)
         if target.sidecar is not None:
-            over = dict(target.sidecar)
-            if target.collector:
-                over = {"otlp": _start_collector(stack, around)} | over
             sidecar = Child("sidecar", around)
             sidecar.address, tap = _held_address(stack), _held_address(stack)
             stack.callback(sidecar.stop)
-            _start_sidecar(sidecar, tap, over, site)
+            _start_sidecar(sidecar, tap, target.sidecar, site)
             delay = target.sidecar_restart_seconds
             stack.enter_context(
                 Supervisor(
@@ -163,27 +160,7 @@ def _start_sidecar(child: Child, tap: str, over: Mapping[str, Any], site: Site) 
     child.start()
     site.sidecar_url = f"http://{child.address}"
     site.find_sidecar = child.reference
-    site.peers["tap"] = tap
-    pushed = config.get("otlp")
-    if isinstance(pushed, dict) and isinstance(pushed.get("endpoint"), str):
-        site.peers["otlp"] = pushed["endpoint"].rpartition("//")[2].partition("/")[0]
-
-
-def _start_collector(
-    stack: contextlib.ExitStack, around: Surroundings
-) -> dict[str, Any]:
-    """Start a collector; return the sidecar's configuration for pushing to it."""
-    child = Child("collector", around)
-    child.address = _held_address(stack)
-    module = "loadtests.chaos.running.collector"
-    child.command = [sys.executable, "-m", module, *child.address.split(":")]
-    stack.callback(child.stop)
-    child.start()
-    return {
-        "endpoint": f"http://{child.address}",
-        "interval_seconds": _INTERVAL_SECONDS,
-        "timeout_seconds": _PROBE_TIMEOUT_SECONDS,
-    }
+    site.tap = tap
 
 
 def sidecar_config(
@@ -245,7 +222,6 @@ def _start_prometheus(
     stack.callback(child.stop)
     child.start()
     site.prometheus_url = f"http://{child.address}"
-    site.peers["prometheus"] = child.address
 
 
 def shipped_rules() -> list[Path]:

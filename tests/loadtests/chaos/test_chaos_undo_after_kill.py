@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chaos_site import MODEL, STREAMING_MODEL, Deployment, left_on_host
-from fault_needs import require_for
 from killed_runner import Nursery
-from monitoring import Job, Prometheus
-from requirements import missing
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.faults import FAULTS
@@ -60,9 +57,6 @@ def deployment(
         proxy = beside.enter_context(fault_proxy(grpc=triton.grpc, http=triton.http))
         found = Deployment(triton, proxy, folder)
         beside.callback(found.close)
-        if missing("prometheus") is None:
-            watching = beside.enter_context(Prometheus(folder, Job([found.port])))
-            found.site["peers"]["prometheus"] = f"127.0.0.1:{watching.port}"
         found.remember()
         yield found
 
@@ -119,7 +113,6 @@ class Undoing:
 
     def whole(self) -> Ended:
         """A run that nobody ends; skips where this machine cannot do it."""
-        require_for(self._fault)
         self._deployment.mend()
         ended = self.run()
         assert ended.refused == ""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from fault_needs import require_for
 from requirements import require
 from waiting import patience
 
@@ -126,12 +125,6 @@ def run(
         pool.shutdown(cancel_futures=True)
 
 
-def require_faults(document: dict[str, Any]) -> None:
-    """Skips where this machine cannot do them; elsewhere a refusal is a failure."""
-    for step in document["method"]:
-        require_for(step["provider"]["arguments"]["fault"])
-
-
 def skip_where_nothing_is_told(ended: Ended) -> None:
     if ended.code == INVALID:
         assert "left behind" not in ended.said
@@ -180,7 +173,6 @@ def test_every_kind_of_fault_has_an_experiment():
 
 @pytest.mark.parametrize("name", QUICK)
 def test_short_form(name, run):
-    require_faults(SHIPPED[name])
     for other in QUICK:
         future = run(other, short(SHIPPED[other]))
         if other == name:
@@ -191,7 +183,6 @@ def test_short_form(name, run):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(SHIPPED) - LONG - set(QUICK)))
 def test_short_form_of_the_rest(name, run):
-    require_faults(SHIPPED[name])
     for other in sorted(set(SHIPPED) - LONG - set(QUICK)):
         future = run(other, short(SHIPPED[other]))
         if other == name:
