@@ -32,16 +32,20 @@ def request_body(
     max_tokens: int,
     parameters: Mapping[str, object],
 ) -> bytes:
-    """Return the body of a request for one streamed answer with its usage."""
+    """Return the body of a request for one streamed answer with its usage.
+
+    Servers that want `max_completion_tokens` refuse both.
+    """
     prompt_fields: dict[str, object] = (
         {"messages": [{"role": "user", "content": prompt}]}
         if api == "chat"
         else {"prompt": prompt}
     )
+    limit = {} if "max_completion_tokens" in parameters else {"max_tokens": max_tokens}
     document = {
         "model": model,
         **prompt_fields,
-        "max_tokens": max_tokens,
+        **limit,
         "stream": True,
         "stream_options": {"include_usage": True},
         **parameters,

@@ -11,7 +11,11 @@ from exporter.settings import Headers, Settings
 
 
 class OtlpSettings(Settings):
-    """OTLP collector to which all samples are also pushed."""
+    """OTLP collector to which all samples are also pushed.
+
+    Sums are cumulative and histograms exponential. A backend that wants delta temporality may drop
+    them although the push succeeds: put a collector with the processor `cumulativetodelta` before it.
+    """
 
     endpoint: str = Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=2000)
     """The collector's base address, like http://localhost:4318 (HTTP) or

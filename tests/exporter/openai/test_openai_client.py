@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,17 @@ def test_what_is_sent():
     assert bodies[-1]["prompt"] == "hé"
     for name in ("x-request-id", "ce-id"):
         assert server.headers[0][name] == "tritonwatch-synthetic-x-1"
+
+
+def test_a_limit_of_another_name_replaces_ours():
+    wanted = {"max_completion_tokens": 16, "temperature": 1}
+    with OpenAiServer(lambda *_: Scripted([Write(b"".join(CHAT))])) as server:
+        client_of(server).infer_stream(
+            replace(request(), parameters=wanted), timeout_seconds=5
+        )
+    ((_, body),) = server.asked
+    assert "max_tokens" not in body
+    assert wanted.items() <= body.items()
 
 
 def test_one_connection_serves_all_requests():
