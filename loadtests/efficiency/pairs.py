@@ -21,7 +21,7 @@ from loadtests.engine import Options
 from loadtests.errors import PlanError
 from loadtests.execute import execute, prepared
 from loadtests.machine_guard import Guard, GuardLimits
-from loadtests.payloads.data_file import read_npz
+from loadtests.payloads.data_file import columns_of
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _accuracy(
 def _right(client: GrpcClient, model: str, data: Path) -> NDArray[np.bool_]:
     """Return True for each row whose most likely class is its label."""
     spec = client.model_spec(model, "", timeout_seconds=_TIMEOUT_SECONDS)
-    columns = read_npz(data)
+    columns = columns_of(data, "npz")
     missing = {tensor.name for tensor in spec.inputs} - columns.keys()
     if missing or _LABEL not in columns:
         wanted = [*(tensor.name for tensor in spec.inputs), _LABEL]

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import zipfile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from exporter.errors import ProtocolError
+from exporter.errors import GoldenDataError, ProtocolError
+from exporter.features.golden import golden_formats
 from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import array_dtype, decode, shown_shape
 from loadtests import json_file
@@ -46,9 +46,11 @@ def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
     json_file.require_size(path)
     match path.suffix.lower():
         case ".npz":
-            return _batches(path, spec, read_npz(path), batch)
+            return _batches(path, spec, columns_of(path, "npz"), batch)
         case ".parquet":
-            return _batches(path, spec, _parquet(path, spec), batch)
+            return _batches(
+                path, spec, _stacked(columns_of(path, "parquet"), spec), batch
+            )
         case ".json":
             return _perf_analyzer_rows(path, spec)
         case suffix:
@@ -58,41 +60,18 @@ def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
             )
 
 
-def read_npz(path: Path) -> Columns:
-    """Return the arrays of an npz file, by name.
+def columns_of(path: Path, form: Literal["npz", "parquet"]) -> Columns:
+    """Return the arrays of a file, by name.
 
     Raises:
-        PlanError: it cannot be read, or is not an npz file.
+        PlanError: it cannot be read, or is of another format.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise PlanError(f"is not an npz file: {error}", str(path)) from None
-
-
-def _parquet(path: Path, spec: ModelSpec) -> Columns:
-    try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError:
-        raise PlanError(
-            "needs pyarrow: pip install 'tritonwatch[parquet]'", str(path)
-        ) from None
-    try:
-        table = parquet.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise PlanError(f"is not a parquet file: {error}", str(path)) from None
-    columns = {name: _column(table[name].to_pylist()) for name in table.column_names}
-    return _stacked(columns, spec)
-
-
-def _column(values: list[object]) -> Array:
-    return np.array(values, dtype=object if _is_text(values) else None)
-
-
-def _is_text(values: list[object]) -> bool:
-    return any(isinstance(value, str | bytes) for value in values[:1])
+        return golden_formats.read(path.read_bytes(), form, str(path))[0]
+    except OSError as error:
+        raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
+    except GoldenDataError as error:
+        raise PlanError(str(error)) from None
 
 
 def _stacked(columns: Columns, spec: ModelSpec) -> Columns:

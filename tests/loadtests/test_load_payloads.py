@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 
 import numpy as np
@@ -36,6 +37,12 @@ def npz(folder, **arrays):
     return folder / "data.npz"
 
 
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
 def as_json(folder, document):
     file = folder / "data.json"
     file.write_text(json.dumps(document), "utf-8")
@@ -62,6 +69,22 @@ def test_a_table_has_a_column_an_input_or_one_a_feature(tmp_path, columns) -> No
     rows = list(rows_of(tmp_path / "data.parquet", BATCHED))
     assert len(rows) == 4
     assert rows[3].inputs["x"].tolist() == X[3:].tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([[1.0, 2.0, 3.0], [1.0]], "row 1: 'x': has the shape [1]"),
+        ([[1.0, 2.0, 3.0], None], "row 1: 'x': is empty"),
+    ],
+)
+def test_a_table_with_gaps_is_told_with_its_row(tmp_path, values, told) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"x": values}), tmp_path / "data.parquet")
+    with pytest.raises(PlanError) as refused:
+        list(rows_of(tmp_path / "data.parquet", BATCHED))
+    assert told in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +159,11 @@ def test_json_that_does_not_fit_is_told_with_its_place(
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("data.npz", b"no zip", "is not an npz file"),
+        ("data.npz", b"no zip", "is not a readable npz file"),
+        ("data.npz", b"", "is not a readable npz file"),
+        ("data.npz", npy(X), "is not a readable npz file"),
         ("data.json", b"{", "is not valid JSON"),
-        ("data.parquet", b"x", "is not a parquet file"),
+        ("data.parquet", b"x", "is not a readable parquet file"),
         ("data.csv", b"1,2", "found the ending '.csv'"),
     ],
 )
