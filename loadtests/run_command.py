@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
         result = guarded(result, guard.watch(), strict=options.strict)
         seen = sidecar_view.between(before, _page(options.metrics))
         result = replace(result, sidecar=seen)
+    sys.stdout.write(page_text.render(run_document.document(report_of(result))))
     if options.json is not None:
         result_file.write(result, options.json)
-    sys.stdout.write(page_text.render(run_document.document(report_of(result))))
     return exit_of(result)
 
 

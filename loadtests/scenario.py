@@ -143,7 +143,7 @@ class Scenario(Settings):
     """A load run."""
 
     name: str = Field(default="load", pattern=r"^[A-Za-z0-9_.-]{1,100}$")
-    """Name in reports, metrics and annotations."""
+    """Name in metrics and annotations."""
     target: TargetSettings = Field(default=TargetSettings())
     """Server to which requests are sent."""
     models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)

@@ -195,6 +195,19 @@ slo: errors<1%
     assert "seed 9" in out
 
 
+def test_a_result_that_cannot_be_written_is_printed_nevertheless(run, tmp_path) -> None:
+    with FakeTriton([FakeModel("m")]) as fake:
+        status, out, err = run(
+            *("--address", fake.grpc, "--model", "m", "--concurrency", "1"),
+            *("--duration", "0.3", "--json", tmp_path),
+        )
+    assert (status, err) == (
+        2,
+        f"tritonwatch: {tmp_path}: cannot be written: Is a directory\n",
+    )
+    assert "correct answers per second  " in out
+
+
 def test_every_problem_of_a_scenario_is_told_at_once(run, tmp_path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(
