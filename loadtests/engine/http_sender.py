@@ -38,6 +38,8 @@ _CONNECT_SECONDS: Final = 10.0
 _UNDER_WAY_SECONDS: Final = 0.05
 """Time in which a request and the end of its connection may meet on the way."""
 _OK: Final = 200
+_UNAVAILABLE: Final = (502, 503, 504)
+"""The server or a proxy is unavailable; neither has looked at the request."""
 _SHOWN: Final = 300
 
 
@@ -328,6 +330,7 @@ class _Connection(asyncio.Protocol):
         body = answer.body
         refused = self._sender.turns.refused[request.place]
         if answer.status != _OK:
+            refused = refused and answer.status not in _UNAVAILABLE
             text = body[:_SHOWN].decode("utf-8", "replace")
             message = None if refused else f"HTTP {answer.status}: {text}"
             self._end(Outcome.OK if refused else Outcome.ERROR, now, message)
