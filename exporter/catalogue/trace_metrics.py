@@ -56,10 +56,9 @@ FIRST_RESPONSE: Final = MetricSpec(
     "triton_request_first_response_seconds",
     "Time of a traced, streamed client request in the server from its arrival until"
     " its first response: over gRPC until that is handed to the network, over HTTP"
-    " until the model completed it (`/generate` sends it with the final flag)."
-    " Streamed requests are those to decoupled models and those with several"
-    " responses. Traces do not distinguish failed, cancelled and empty responses"
-    " from others.",
+    " until the model completed it. Requests with several responses count: a single"
+    " one may be the whole answer of a client that does not stream. Traces do not"
+    " distinguish failed, cancelled and empty responses from others.",
     _MODEL,
     buckets=_LATENCY_BOUNDS,
 )
@@ -73,7 +72,8 @@ RESPONSE_GAP: Final = MetricSpec(
 )
 RESPONSES: Final = MetricSpec(
     "triton_request_responses",
-    "Number of responses to a traced, streamed client request. Over gRPC an empty"
+    "Number of responses to a traced client request to a decoupled model, or with"
+    " several responses. Over gRPC an empty"
     " final response counts if the client asks for it. A cancelled request has the"
     " responses sent before. Requests without a response are not counted.",
     _MODEL,
@@ -83,7 +83,8 @@ REQUEST_GOODPUT: Final = MetricSpec(
     "triton_request_goodput_total",
     "Traced client requests by whether they met all limits with that name in"
     " `limits` of the traces collector at once (met, missed). A request without a"
-    " response missed them.",
+    " response missed them; one with a single response is judged by total_seconds"
+    " alone, and does not count without that limit.",
     (*_MODEL, "limits", "outcome"),
 )
 FIRST_RESPONSE_LATENCY: Final = MetricSpec(

@@ -3,9 +3,9 @@
 A client's request counts in the total and the phases of its model. A child (requested by
 an ensemble or another model) counts in the phases only: its queue and compute are real
 work of that model, but no client waited for its total, which is part of its parent's. A
-request whose begin or end on the network is unknown does likewise. Of a streamed request
-(to a decoupled model, or with several responses) its responses count, too. Our own
-requests, and their children, are not counted.
+request whose begin or end on the network is unknown does likewise. Of a request to a
+decoupled model, or with several responses, its responses count, too; of those with several,
+also when the first came. Our own requests, and their children, are not counted.
 
 A decoupled model may return a request as soon as it has accepted it. Where the network's
 marks do not show when it had answered, its compute time is unknown.
@@ -54,7 +54,11 @@ if TYPE_CHECKING:
 # Goodput is the rate of requests that meet the objectives on the first token and on the
 # time per token both (Zhong et al., DistServe, OSDI 2024).
 class RequestLimits(Settings):
-    """Limits that a client's request has to meet all at once."""
+    """Limits that a client's request has to meet all at once.
+
+    An answer in a single response may be a whole text that was not streamed: it is judged
+    by `total_seconds` alone, and does not count without that limit.
+    """
 
     models: str = Field(default="*", max_length=200)
     """Shell-style pattern of the models whose requests count."""
@@ -62,8 +66,7 @@ class RequestLimits(Settings):
     """Longest time until the first response."""
     mean_gap_seconds: float | None = Field(default=None, gt=0, le=3600)
     """Longest mean time from one response to the next, which is the time per output
-    token if each response is one token. A request with a single response meets this
-    limit."""
+    token if each response is one token."""
     total_seconds: float | None = Field(default=None, gt=0, le=86_400)
     """Longest time until the last response."""
 
@@ -85,19 +88,20 @@ class RequestLimits(Settings):
         """Return whether requests to `model` are judged."""
         return fnmatchcase(model, self.models)
 
-    def met(self, total_seconds: float, responses: Responses | None) -> bool:
-        """Return whether a request met all of them; one without a response does not."""
+    def met(self, total_seconds: float, responses: Responses | None) -> bool | None:
+        """Return whether a request met all of them; one without a response does not.
+
+        None if no limit applies: to a single response only that on the total does.
+        """
         if responses is None:
             return False
-        gaps = responses.gaps
-        return all(
-            limit is None or seconds <= limit
-            for limit, seconds in (
-                (self.first_response_seconds, responses.first_seconds),
-                (self.mean_gap_seconds, sum(gaps) / len(gaps) if gaps else 0.0),
-                (self.total_seconds, total_seconds),
-            )
-        )
+        pairs = [(self.total_seconds, total_seconds)]
+        if responses.number > 1:
+            gaps = responses.gaps
+            pairs.append((self.first_response_seconds, responses.first_seconds))
+            pairs.append((self.mean_gap_seconds, sum(gaps) / max(len(gaps), 1)))
+        kept = [seconds <= limit for limit, seconds in pairs if limit is not None]
+        return all(kept) if kept else None
 
 
 OUTCOMES: Final[tuple[str, ...]] = (
@@ -328,19 +332,21 @@ def _record(
     ]
     model.request.record(totals, at)
     for goodput in model.goodput:
-        met = sum(
+        met = [
             goodput.limits.met(trace.total_seconds, trace.responses)
             for trace in batch
             if trace.total_seconds is not None and not trace.child
-        )
-        goodput.met += met
-        goodput.missed += len(totals) - met
+        ]
+        goodput.met += met.count(True)
+        goodput.missed += met.count(False)
     streams = [
         (trace.responses, trace.trace_id)
         for trace in batch
         if trace.responses is not None and (decoupled or trace.responses.number > 1)
     ]
-    model.first_response.record([(r.first_seconds, who) for r, who in streams], at)
+    # A single response may be a whole answer, which `/generate` sends when it is ready.
+    firsts = [(r.first_seconds, who) for r, who in streams if r.number > 1]
+    model.first_response.record(firsts, at)
     model.response_gap.record([(gap, who) for r, who in streams for gap in r.gaps], at)
     model.responses.record_many([r.number for r, _ in streams])
     if model.is_one_token:

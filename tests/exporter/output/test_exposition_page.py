@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,10 +12,11 @@ from prometheus_client.core import Exemplar as ClientExemplar
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
+from protobuf_pages import PROTOBUF, delimited
 
 from exporter.catalogue import CATALOGUE
 from exporter.histograms.histogram import Histogram
-from exporter.output import exposition, protobuf
+from exporter.output import exposition
 from exporter.samples import BucketSample, Exemplar, HistogramSample, Sample
 
 if TYPE_CHECKING:
@@ -144,12 +145,6 @@ def test_an_openmetrics_page_is_what_prometheus_client_would_write(
     assert headers["content-type"] == openmetrics.CONTENT_TYPE_LATEST
 
 
-PROTOBUF = (
-    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
-    "encoding=delimited"
-)
-
-
 def every_metric() -> list[AnySample]:
     samples: list[AnySample] = []
     for spec in CATALOGUE:
@@ -224,18 +219,3 @@ def test_protobuf_carries_when_each_total_began() -> None:
 
 
 COUNTER = 0
-
-
-def delimited(body: bytes) -> Iterator[Any]:
-    """The MetricFamily messages of a page, read by the fields' public numbers."""
-    family = protobuf._MESSAGES["MetricFamily"]
-    while body:
-        length = shift = place = 0
-        while True:
-            byte, place = body[place], place + 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        yield family.FromString(body[place : place + length])
-        body = body[place + length :]
