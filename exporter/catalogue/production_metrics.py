@@ -14,8 +14,9 @@ REQUESTS: Final = MetricSpec(
     " the model; own probes are taken out. Still includes inference requests of other"
     " watchers (blackbox_exporter, Kubernetes probes, a sidecar not listed in `watchers`)"
     " and calls that Python models make to answer own probes, unless these are declared"
-    " (triton_model_calls_undeclared). Failures that Triton counts as successes, such as a Python model's"
-    " TritonError, are in outcome success.",
+    " (triton_model_calls_undeclared). Failures that Triton counts as successes are in"
+    " outcome success: a Python model's TritonError, and for decoupled models that answer"
+    " from a thread (vLLM) all errors and cancellations.",
     (*_MODEL, "outcome"),
 )
 CLIENT_REQUESTS: Final = MetricSpec(
@@ -142,6 +143,8 @@ STATISTICS_DISAGREEMENT: Final = MetricSpec(
     "triton_statistics_disagreement_ratio",
     "Difference between the increase of a counter on Triton's metrics page and in"
     " the statistics API since both were first compared or last started over,"
-    " relative to the latter. 0 means that they agree.",
+    " relative to the latter. 0 means that they agree, not that they are correct: of"
+    " decoupled models that answer from a thread both count errors and cancellations as"
+    " successes.",
     (*_MODEL, "counter"),
 )
