@@ -32,13 +32,14 @@ from loadtests.payloads.prompts import (
 from loadtests.plan import Entry, Mix, Style
 from loadtests.profiles.profile import arrivals_of
 from loadtests.result import Outcome
-from loadtests.scenario import ClosedLoop
+from loadtests.scenario import MAX_VARIANTS, ClosedLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from exporter.triton.protocol_types import ModelSpec
     from loadtests.machine_guard import Watch
+    from loadtests.payloads.prompts import Prompt
     from loadtests.plan import Body
     from loadtests.result import RunResult
     from loadtests.scenario import ModelSettings, Scenario
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 512 << 20
 """Limit of all bodies of one model."""
+UNASKED_BYTES: Final = 128 << 20
+"""The same where the scenario does not say how many."""
+_MADE, _PROMPTS = 16, 1000  # different requests by default, where there is no file
 _PAYLOADS, _CORRUPTIONS = 4, 5  # streams of random numbers of one seed
 
 
@@ -163,14 +167,14 @@ def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
         given = rows_of(Path(model.data), spec, batch=model.batch)
         return [
             Row(row.inputs, row.expected, model.parameters)
-            for row in islice(given, model.variants)
+            for row in islice(given, model.variants or MAX_VARIANTS)
         ]
     rng = np.random.default_rng((seed, _PAYLOADS))
     overrides = _overrides(spec, model)
     try:
         return [
             Row(make_payload(spec, overrides, rng).inputs, {}, model.parameters)
-            for _ in range(model.variants)
+            for _ in range(model.variants or _MADE)
         ]
     except InvalidRequestError as error:
         raise PlanError(str(error), f"model {model.model}") from None
@@ -211,7 +215,7 @@ def _bodies(
     if model.prompts is None:
         rows = _rows(spec, model, seed)
     else:
-        prompts = prompts_of(model.prompts, model.variants, seed)
+        prompts = _prompts(model, seed)
         rows = (row_of(spec, prompt, model.parameters) for prompt in prompts)
     binary = takes_binary(target)
     made = (body_of(spec, row, target.protocol, binary=binary) for row in rows)
@@ -219,17 +223,25 @@ def _bodies(
 
 
 def _openai_bodies(target: Target, model: ModelSettings, seed: int) -> tuple[Body, ...]:
-    prompts = prompts_of(model.prompts or PromptSettings(), model.variants, seed)
+    prompts = _prompts(model, seed)
     made = (openai_body(target, model.model, p, model.parameters) for p in prompts)
     return _bounded(made, model)
+
+
+def _prompts(model: ModelSettings, seed: int) -> Iterator[Prompt]:
+    settings = model.prompts or PromptSettings()
+    count = _PROMPTS if settings.file is None else MAX_VARIANTS
+    return prompts_of(settings, model.variants or count, seed)
 
 
 def _bounded(made: Iterable[Body], model: ModelSettings) -> tuple[Body, ...]:
     bodies: list[Body] = []
     size = 0
     for body in made:
-        bodies.append(body)
         size += len(body.data)
+        if bodies and model.variants is None and size > UNASKED_BYTES:
+            break
+        bodies.append(body)
         if size > MAX_BYTES:
             raise PlanError(
                 f"found more than {MAX_BYTES} bytes in the first {len(bodies)} requests; "

@@ -86,8 +86,9 @@ class ModelSettings(Settings):
     """Content of inputs, by name, where there is no file."""
     batch: int = Field(default=1, ge=1, le=4096)
     """Rows of one request, where the model takes batches."""
-    variants: int = Field(default=16, ge=1, le=MAX_VARIANTS)
-    """Limit of different requests, which are sent in turns."""
+    variants: int | None = Field(default=None, ge=1, le=MAX_VARIANTS)
+    """Limit of different requests, which are sent in turns. By default all of a file, else
+    1,000 prompts, or 16 requests with values made from the model's signature; 128 MiB at most."""
     parameters: dict[str, bool | int | float | str] = Field(default={}, max_length=100)
     """Request parameters; of a language model like `temperature` or `ignore_eos`."""
     corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)

@@ -53,6 +53,18 @@ def run(server, requests=3, *, protocol="openai-chat", timeout=5.0, **model):
     return execute(scenario, prepared(scenario))
 
 
+def test_prompts_are_many_so_that_a_server_s_cache_does_not_hold_all_of_them() -> None:
+    with OpenAiServer(lambda *_: Scripted([Write(b"".join(CHAT))])) as server:
+        given = {"model": "chatty", "prompts": {"input_tokens": {"median": 40}}}
+        scenario = Scenario(
+            target={"protocol": "openai-chat", "address": server.address},
+            models=[given],
+            profile={"kind": "closed"},
+        )
+        (entry,) = prepared(scenario).entries
+    assert len({body.data for body in entry.bodies}) == 1000
+
+
 def scripted(*writes, **given):
     """A server whose first answer, which a run tries out, is a good one."""
     answers = iter([Scripted([Write(b"".join(CHAT))])])

@@ -11,9 +11,12 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
+from loadtests import execute
 from loadtests.errors import PlanError
+from loadtests.execute import prepared
 from loadtests.payloads.bodies import Row, body_of, corrupted
 from loadtests.payloads.data_file import rows_of
+from loadtests.scenario import Scenario
 
 BATCHED = ModelSpec(
     "m",
@@ -188,3 +191,26 @@ def test_every_corruption_changes_the_body_and_keeps_it_readable(protocol) -> No
     if protocol == "grpc":
         for way in ways:
             assert pb.ModelInferRequest.FromString(way).model_name == "m"
+
+
+def bodies_of(fake, folder, **model):
+    file = npz(folder, INPUT0=np.arange(160, dtype=np.float32).reshape(40, 4))
+    given = {"model": "fake", "data": str(file), **model}
+    scenario = Scenario(
+        target={"address": fake.grpc}, models=[given], profile={"kind": "closed"}
+    )
+    return prepared(scenario).entries[0].bodies
+
+
+def test_every_sample_of_a_file_is_sent_unless_fewer_are_wanted(fake, tmp_path) -> None:
+    assert len({body.data for body in bodies_of(fake, tmp_path)}) == 40
+    assert len(bodies_of(fake, tmp_path, variants=5)) == 5
+
+
+def test_a_file_that_is_too_large_is_sent_in_part(fake, tmp_path, monkeypatch) -> None:
+    size = len(bodies_of(fake, tmp_path)[0].data)
+    monkeypatch.setattr(execute, "UNASKED_BYTES", 10 * size + 1)
+    assert len(bodies_of(fake, tmp_path)) == 10
+    monkeypatch.setattr(execute, "MAX_BYTES", 10 * size + 1)
+    with pytest.raises(PlanError, match="fewer variants"):
+        bodies_of(fake, tmp_path, variants=11)
