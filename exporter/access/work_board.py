@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,12 +31,15 @@ class ModelWork:
     """Output tokens of production; None where they or their time are unknown."""
 
 
+Direction = Literal["input", "output"]
+
+
 @dataclass(frozen=True, slots=True)
-class TracedResponses:
-    """Traced requests so far, and their responses, of a model with one token in each."""
+class KnownTokens:
+    """Some requests of a model so far, and their tokens."""
 
     requests: int
-    responses: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,22 @@ class WorkBoard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._snapshot: WorkSnapshot | None = None
-        self.traced: Mapping[ModelKey, TracedResponses] = {}
-        """Of models whose responses are tokens; replaced as a whole."""
+        self.traced: Mapping[ModelKey, KnownTokens] = {}
+        """Traced requests to models whose responses are one token each; replaced as a
+        whole."""
+        self._answered: dict[tuple[str, Direction], KnownTokens] = {}
+
+    def answered(self, model: str, direction: Direction, tokens: int) -> None:
+        """Count a mirrored answer of `model` that reports its number of tokens."""
+        with self._lock:
+            old = self._answered.get((model, direction), KnownTokens(0, 0))
+            new = KnownTokens(old.requests + 1, old.tokens + tokens)
+            self._answered[model, direction] = new
+
+    def answers_of(self, model: str, direction: Direction) -> KnownTokens | None:
+        """Return the mirrored answers that report these tokens; None without any."""
+        with self._lock:
+            return self._answered.get((model, direction))
 
     def publish(self, snapshot: WorkSnapshot) -> None:
         """Replace the latest reading."""

@@ -95,9 +95,10 @@ TOKENS: Final = MetricSpec(
     "triton_tokens_total",
     "Production's tokens by direction (input, output) since this process first saw the"
     " model, from the best available source: backend (metrics of the backend, own probes"
-    " excluded), responses (requests times the mean number of responses of those traced,"
-    " for models in `token_responses`), estimate (requests times `token_estimates`). The"
-    " sum over sources is the total.",
+    " excluded), answers (requests times the mean of the mirrored answers that report"
+    " their tokens), responses (requests times the mean number of responses of those"
+    " traced, for models in `token_responses`), estimate (requests times"
+    " `token_estimates`). The sum over sources is the total.",
     (*_MODEL, "direction", "source"),
 )
 TOKENS_OWN_UNKNOWN: Final = MetricSpec(

@@ -82,15 +82,19 @@ def read_chunk(data: bytes) -> Chunk:
     choices = document.get("choices") or ()
     if not isinstance(choices, list | tuple):
         raise ValueError("`choices` is not a list")  # noqa: TRY004 - of the server
-    usage = document.get("usage")
-    if not isinstance(usage, dict):
-        usage = {}
     return Chunk(
         any(_has_content(choice) for choice in choices),
         "".join(map(text_of, choices)),
-        _count(usage.get("prompt_tokens")),
-        _count(usage.get("completion_tokens")),
+        *usage_of(document),
     )
+
+
+def usage_of(document: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return the tokens of prompt and answer; None where the document has none."""
+    usage = document.get("usage")
+    if not isinstance(usage, dict):
+        return None, None
+    return _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
 
 
 def error_of(document: Mapping[str, Any]) -> str | None:

@@ -76,7 +76,7 @@ INPUT: Final = "num_input_tokens"
 OUTPUT: Final = "num_output_tokens"
 _INTEGERS: Final = frozenset({"INT32", "INT64", "UINT32", "UINT64"})
 _MOST_BYTES: Final = 8192
-_MOST_TOKENS: Final = 1 << 40
+MOST_TOKENS: Final = 1 << 40
 
 
 def tokens_of(outputs: Iterable[OutputTensor], before: Tokens | None = None) -> Tokens:
@@ -101,4 +101,4 @@ def _sum(output: OutputTensor) -> int | None:
         total = int(decode(output).astype(object).sum())
     except ProtocolError:
         return None
-    return total if 0 <= total <= _MOST_TOKENS else None
+    return total if 0 <= total <= MOST_TOKENS else None

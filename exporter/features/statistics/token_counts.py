@@ -1,4 +1,4 @@
-"""Production's tokens, from the best available source, and busy times of their models.
+"""Production's tokens, from the best available source.
 
 A backend's counters include the tokens of everybody's requests and start over with a
 reload. The tokens that answers to our own requests report are subtracted. The backend
@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
 from exporter import catalogue
 from exporter.access.own_traffic import NOTHING, OwnCounts
-from exporter.access.work_board import TracedResponses
+from exporter.access.work_board import Direction, KnownTokens
+from exporter.features.statistics.busy_time import BusyTime
 from exporter.samples import Sample
 from exporter.settings import Settings
 
@@ -36,11 +37,10 @@ if TYPE_CHECKING:
     from exporter.features.statistics.production_counts import Production
     from exporter.features.statistics.server_page import Page
 
-Direction = Literal["input", "output"]
 DIRECTIONS: Final[tuple[Direction, ...]] = ("input", "output")
 _MOST_WAITS: Final = 12
 _MEAN_READS: Final = 60
-"""Number of reads over whose traces the mean number of responses is taken."""
+"""Number of reads over whose requests the mean number of tokens is taken."""
 
 
 class TokenEstimate(Settings):
@@ -64,10 +64,12 @@ class TokenRead:
     """The same after the page was read."""
     page: Mapping[str, float] | None
     """Values of its backend by field; None if the metrics page could not be read."""
-    traced: TracedResponses | None
+    traced: KnownTokens | None
     """Traced responses; None unless each response is one token."""
     estimate: TokenEstimate
     """As configured."""
+    answered: Mapping[Direction, KnownTokens] = field(default_factory=dict)
+    """Mirrored answers that report their tokens."""
 
 
 @dataclass(slots=True)
@@ -106,6 +108,28 @@ class _BackendTotal:
 
 
 @dataclass(slots=True)
+class _RecentMean:
+    """Mean tokens of a request at the latest reads."""
+
+    value: float | None = None
+    """The previous one while no request comes; None before the first."""
+    _reads: deque[KnownTokens] = field(
+        default_factory=lambda: deque([KnownTokens(0, 0)], maxlen=_MEAN_READS)
+    )
+
+    def advance(self, known: KnownTokens | None) -> float | None:
+        """Return the mean with one more read; None without any requests."""
+        if known is None:
+            return None
+        first = self._reads[0]
+        self._reads.append(known)
+        if known.requests > first.requests:
+            rise = known.tokens - first.tokens
+            self.value = rise / (known.requests - first.requests)
+        return self.value
+
+
+@dataclass(slots=True)
 class TokenCounts:
     """Tokens of one model version, from its first read on.
 
@@ -119,27 +143,30 @@ class TokenCounts:
     _backend: dict[Direction, _BackendTotal] = field(default_factory=dict)
     _unknown: dict[Direction, int] = field(default_factory=dict)
     _others: dict[tuple[Direction, str], float] = field(default_factory=dict)
-    _mean: float | None = None
+    _traced: _RecentMean = field(default_factory=_RecentMean)
+    _answered: dict[Direction, _RecentMean] = field(
+        default_factory=lambda: {one: _RecentMean() for one in DIRECTIONS}
+    )
     _untraced: int = 0
     """Requests before the first trace, which count once there is a mean."""
     _one_each: bool = False
     """True if each response is one token."""
     _guessed: dict[Direction, float] = field(default_factory=dict)
     """Tokens of other sources while the page, and so the backend, could not be read."""
-    _traced: deque[TracedResponses] = field(
-        default_factory=lambda: deque([TracedResponses(0, 0)], maxlen=_MEAN_READS)
-    )
 
     def advance(self, read: TokenRead) -> None:
         """Add what production did since the read before."""
         requests = read.requests - self._requests
         self._requests = read.requests
-        mean = self._mean_responses(read.traced)
+        mean = self._traced.advance(read.traced)
         self._one_each = read.traced is not None
         for direction in DIRECTIONS:
+            answered = self._answered[direction].advance(read.answered.get(direction))
             if self._count_backend(direction, read):
                 continue
-            if mean is not None and direction == "output":
+            if answered is not None:
+                self._add(direction, "answers", requests * answered)
+            elif mean is not None and direction == "output":
                 self._add(direction, "responses", (self._untraced + requests) * mean)
                 self._untraced = 0
             elif (tokens := getattr(read.estimate, direction)) is not None:
@@ -200,17 +227,6 @@ class TokenCounts:
         self._unknown[direction] = unknown
         return True
 
-    def _mean_responses(self, traced: TracedResponses | None) -> float | None:
-        """Return the mean of the latest traces, or the previous mean without any."""
-        if traced is None:
-            return None
-        first = self._traced[0]
-        self._traced.append(traced)
-        if traced.requests > first.requests:
-            rise = traced.responses - first.responses
-            self._mean = rise / (traced.requests - first.requests)
-        return self._mean
-
     def _add(self, direction: Direction, source: str, tokens: float) -> None:
         before = self._others.get((direction, source), 0.0)
         self._others[direction, source] = before + max(0.0, tokens)
@@ -234,72 +250,6 @@ def own_tokens(
 
 _NONE: Final = OwnCounts()
 _NO_ESTIMATE: Final = TokenEstimate()
-
-
-@dataclass(slots=True)
-class BusyTime:
-    """Seconds of work: at each read the longer of what statistics and backend report.
-
-    A decoupled model may release its requests as soon as it has accepted them: Triton's
-    statistics then show milliseconds of work for answers that take seconds. If its backend
-    sums the times of its tokens, their increase between two reads is the time it worked,
-    at most the time between the reads, since requests run concurrently. That is exact for
-    consecutive requests and for a model that is never idle; in between, it is too long by
-    the time in which requests overlapped.
-    """
-
-    busy: float = 0.0
-    production: float = 0.0
-    is_reported: bool = False
-    """True if the backend reports times of its tokens."""
-    _at: float = 0.0
-    _statistics: tuple[float, float] = (0.0, 0.0)
-    _backend: float = 0.0
-    _tokens: float = 0.0
-    _own: int = 0
-    _owed: int = 0
-    """Own tokens whose answers are known, and which the backend did not show yet."""
-    _share: float = 1.0
-    _rises: tuple[float, float] = (0.0, 0.0)
-    """Seconds of all and of production added since the page was last read."""
-
-    def advance(
-        self,
-        at: float,
-        statistics: tuple[float, float],
-        page: Mapping[str, float] | None,
-        ours: int,
-    ) -> None:
-        """Add what rose until `at`; `statistics` are seconds of all and of production.
-
-        `ours` are the output tokens of our own requests so far.
-        """
-        rise, production = (
-            now - then for now, then in zip(statistics, self._statistics, strict=True)
-        )
-        self._statistics = statistics
-        self.busy += rise
-        self.production += production
-        self._rises = self._rises[0] + rise, self._rises[1] + production
-        if page is not None and "token_seconds" in page:
-            seconds = page["token_seconds"] + page.get("first_seconds", 0.0)
-            tokens = page.get("output", 0.0)
-            spent = seconds - self._backend if seconds >= self._backend else seconds
-            made = tokens - self._tokens if tokens >= self._tokens else tokens
-            self._owed = max(0, self._owed + ours - self._own)
-            self._own = ours
-            if made > 0:
-                seen = min(self._owed, made)
-                self._owed -= round(seen)
-                self._share = 1.0 - seen / made
-            worked = min(spent, at - self._at)
-            if self.is_reported and worked > self._rises[0]:
-                self.busy += worked - self._rises[0]
-                # A counter: what the statistics took for production is not taken back.
-                self.production += max(0.0, worked * self._share - self._rises[1])
-            self.is_reported = True
-            self._rises = 0.0, 0.0
-            self._backend, self._tokens, self._at = seconds, tokens, at
 
 
 class GeneratedWork:
@@ -335,15 +285,23 @@ class GeneratedWork:
             ours, _ = own_tokens(own, "output", one_each=traced is not None)
             busy.advance(at, seconds, backend, ours)
             estimate = self._estimates.get(key[0], _NO_ESTIMATE)
+            answered = {
+                direction: known
+                for direction in DIRECTIONS
+                if (known := self._access.work.answers_of(key[0], direction))
+            }
             if key not in self._tokens:
-                if not backend and traced is None and estimate is _NO_ESTIMATE:
+                is_known = backend or answered or traced is not None
+                if not is_known and estimate is _NO_ESTIMATE:
                     continue
                 is_new = self._page_read or key not in self._first
                 self._tokens[key] = TokenCounts(is_new)
             counts = self._tokens[key]
             own_before = before.get(key, _NONE)
             requests = production.totals.success
-            read = TokenRead(requests, own_before, own, backend, traced, estimate)
+            read = TokenRead(
+                requests, own_before, own, backend, traced, estimate, answered
+            )
             counts.advance(read)
             yield from counts.samples(key)
         self._page_read = self._page_read or page is not None

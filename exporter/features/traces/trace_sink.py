@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX, is_of_run
-from exporter.access.work_board import TracedResponses
+from exporter.access.work_board import KnownTokens
 from exporter.features.traces.traced_latency import (
     FIRST_RESPONSE,
     REQUEST,
@@ -277,13 +277,13 @@ class TraceSink:
             self._seen, self._seen_before = set(), self._seen
         return False
 
-    def token_responses(self) -> dict[ModelKey, TracedResponses]:
+    def token_responses(self) -> dict[ModelKey, KnownTokens]:
         """Return requests and responses of models whose responses are tokens.
 
         Models that the server holds are in it before their first trace, too.
         """
         found = {
-            key: TracedResponses(0, 0)
+            key: KnownTokens(0, 0)
             for key in self._known()
             if self._is_one_token(key[0])
         }
@@ -291,7 +291,7 @@ class TraceSink:
             for key, model in self._models.items():
                 if model.is_one_token:
                     sent = model.responses
-                    found[key] = TracedResponses(sent.count, round(sent.sum))
+                    found[key] = KnownTokens(sent.count, round(sent.sum))
         return found
 
     def _is_one_token(self, name: str) -> bool:

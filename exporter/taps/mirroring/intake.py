@@ -111,6 +111,8 @@ class Intake:
             )
         if inference.failed:
             return "accepted"
+        for direction, tokens in inference.tokens.items():
+            self._access.work.answered(origin.model, direction, tokens)
         mirrored = Mirrored(
             origin.source,
             origin.model,

@@ -17,13 +17,18 @@ import numpy as np
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError, ProtocolError
 from exporter.taps import foreign_json
 from exporter.triton.protocol_types import OutputTensor
+from exporter.triton.streamed_reply import INPUT, MOST_TOKENS, OUTPUT
 from exporter.triton.tensors import FLOATS, MAX_RANK, array_dtype, decode, shown_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from exporter.access.mirror_hub import Tensors
+    from exporter.access.work_board import Direction as TokenDirection
     from exporter.triton.protocol_types import Array
 
 Direction = Literal["request", "response"]
+TOKEN_NAMES: Final[dict[TokenDirection, str]] = {"input": INPUT, "output": OUTPUT}
 Parameters = dict[str, bool | int | float | str]
 
 MAX_TENSORS: Final = 4096
@@ -45,6 +50,8 @@ class Inference:
     """The response is an error, and has no tensors."""
     as_sent: bool = True
     """False where the tensors are not those that the model got or sent."""
+    tokens: Mapping[TokenDirection, int] = field(default_factory=dict)
+    """Tokens that a response reports."""
 
 
 def read(
@@ -72,14 +79,36 @@ def read(
         and "outputs" not in found
         and isinstance(found.get("error"), str)
     )
+    tensors = {} if failed else _tensors(found, direction, memoryview(body)[end:])
+    parameters = scalars(found.get("parameters"))
     return Inference(
-        {} if failed else _tensors(found, direction, memoryview(body)[end:]),
+        tensors,
         text(found, "id"),
         text(found, "model_name"),
         text(found, "model_version"),
-        scalars(found.get("parameters")),
+        parameters,
         failed,
+        tokens={**_tokens(parameters), **_tokens(tensors)}
+        if direction == "response"
+        else {},
     )
+
+
+def _tokens(
+    values: Mapping[str, Array | bool | int | float | str],
+) -> dict[TokenDirection, int]:
+    """Return the tokens that outputs or parameters of a response report.
+
+    A batch's are added up, as Python's integers, which do not overflow.
+    """
+    found: dict[TokenDirection, int] = {}
+    for direction, name in TOKEN_NAMES.items():
+        value = np.asarray(values.get(name))
+        if value.dtype.kind in "iu" and 0 < value.size <= MAX_TENSORS:
+            number = int(value.astype(object).sum())
+            if 0 <= number <= MOST_TOKENS:
+                found[direction] = number
+    return found
 
 
 def scalars(parameters: Any) -> Parameters:

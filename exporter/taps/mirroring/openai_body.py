@@ -15,7 +15,7 @@ import numpy as np
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
-from exporter.openai.completions import DONE, error_of, text_of
+from exporter.openai.completions import DONE, error_of, text_of, usage_of
 from exporter.taps.mirroring import mirrored_body
 from exporter.taps.mirroring.intake import Origin
 from exporter.taps.mirroring.mirrored_body import Inference
@@ -31,6 +31,7 @@ from exporter.triton.event_stream import EventStream, json_object
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from exporter.access.work_board import Direction as TokenDirection
     from exporter.taps.mirroring.intake import Intake
     from exporter.taps.mirroring.mirrored_body import Direction
     from exporter.taps.tap_route import TapAnswer, TapHead, TapRequest
@@ -198,6 +199,7 @@ class _Choices:
     def __init__(self) -> None:
         self._texts: dict[int, list[str]] = {}
         self._reasons: dict[int, str] = {}
+        self._tokens: dict[TokenDirection, int] = {}
 
     @property
     def all_finished(self) -> bool:
@@ -205,7 +207,13 @@ class _Choices:
         return bool(self._texts) and self._texts.keys() == self._reasons.keys()
 
     def add(self, found: dict[str, Any]) -> None:
-        """Add the choices of an answer or of one event."""
+        """Add the choices and the usage of an answer or of one event."""
+        prompt, answer = usage_of(found)
+        # Servers may repeat it in each event; the last one is of the whole.
+        if prompt is not None:
+            self._tokens["input"] = prompt
+        if answer is not None:
+            self._tokens["output"] = answer
         for place, choice in enumerate(_listed(found.get("choices") or [], "choices")):
             if not isinstance(choice, dict):
                 raise MirrorBodyError("found a choice that is not an object")
@@ -230,7 +238,7 @@ class _Choices:
             "text_output": _column(["".join(self._texts[index]) for index in order]),
             "finish_reason": _column([self._reasons.get(index, "") for index in order]),
         }
-        return Inference(tensors, model=model, as_sent=False)
+        return Inference(tensors, model=model, as_sent=False, tokens=self._tokens)
 
 
 def _listed(values: object, name: str) -> list[Any]:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from exporter import catalogue
 from exporter.access.collector_base import Access
 from exporter.access.own_traffic import NOTHING, Booking, OwnCounts, OwnTokens
-from exporter.access.work_board import TracedResponses
+from exporter.access.work_board import KnownTokens
+from exporter.features.statistics.busy_time import BusyTime
 from exporter.features.statistics.production_counts import Production
 from exporter.features.statistics.server_page import Page
 from exporter.features.statistics.token_counts import (
-    BusyTime,
     GeneratedWork,
     TokenCounts,
     TokenEstimate,
@@ -42,6 +42,7 @@ def read(
     traced=None,
     page=True,
     estimate=None,
+    answered=(),
 ):
     ours = ours or own()
     fields = {} if output is None else {"output": float(output)}
@@ -52,6 +53,7 @@ def read(
         fields if page else None,
         traced,
         estimate or TokenEstimate(),
+        dict(answered),
     )
 
 
@@ -183,7 +185,7 @@ def test_what_nobody_knows_of_ours_is_counted_as_unknown():
 
 def test_where_each_response_is_a_token_answers_are_known_by_their_responses():
     counts = TokenCounts(is_new=False)
-    traced = TracedResponses(0, 0)
+    traced = KnownTokens(0, 0)
     counts.advance(read(0, traced=traced))
     ours = own(10, unknown=2, answered=1, responses=8)
     counts.advance(read(50, ours, traced=traced))
@@ -194,24 +196,42 @@ def test_where_each_response_is_a_token_answers_are_known_by_their_responses():
 def test_requests_before_the_first_trace_count_once_there_is_one():
     counts = TokenCounts(is_new=True)
     for requests in (30, 60, 99):
-        counts.advance(read(requests=requests, traced=TracedResponses(0, 0)))
+        counts.advance(read(requests=requests, traced=KnownTokens(0, 0)))
         assert totals(counts) == {}
-    counts.advance(read(requests=100, traced=TracedResponses(1, 10)))
+    counts.advance(read(requests=100, traced=KnownTokens(1, 10)))
     assert totals(counts) == {("output", "responses"): 1000}
-    counts.advance(read(requests=110, traced=TracedResponses(1, 10)))
+    counts.advance(read(requests=110, traced=KnownTokens(1, 10)))
     assert totals(counts) == {("output", "responses"): 1100}
 
 
 def test_without_a_backend_the_responses_of_traced_requests_count():
     counts = TokenCounts(is_new=False)
     guess = TokenEstimate(input=3, output=99)
-    counts.advance(read(requests=0, traced=TracedResponses(0, 0), estimate=guess))
-    counts.advance(read(requests=100, traced=TracedResponses(10, 55), estimate=guess))
-    counts.advance(read(requests=200, traced=TracedResponses(20, 155), estimate=guess))
+    counts.advance(read(requests=0, traced=KnownTokens(0, 0), estimate=guess))
+    counts.advance(read(requests=100, traced=KnownTokens(10, 55), estimate=guess))
+    counts.advance(read(requests=200, traced=KnownTokens(20, 155), estimate=guess))
     assert totals(counts) == {
         ("output", "responses"): pytest.approx(100 * 5.5 + 100 * 7.75),
         ("input", "estimate"): 600,
         ("output", "estimate"): 0,  # before the first trace
+    }
+
+
+def test_what_answers_report_counts_before_responses_and_after_the_backend():
+    counts = TokenCounts(is_new=True)
+    guess = TokenEstimate(input=3, output=5)
+    other = {"estimate": guess, "traced": KnownTokens(10, 100)}
+    counts.advance(read(requests=100, **other))
+    answers = {"output": KnownTokens(4, 80)}
+    counts.advance(read(requests=200, answered=answers, **other))
+    # Without new answers the mean of the latest counts.
+    counts.advance(read(requests=300, answered=answers, **other))
+    counts.advance(read(50, requests=400, answered=answers, **other))
+    assert totals(counts) == {
+        ("output", "responses"): 1000,
+        ("output", "answers"): 4000,
+        ("input", "estimate"): 1200,
+        BACKEND: 50,
     }
 
 
@@ -269,12 +289,12 @@ def test_before_the_first_trace_each_response_is_a_token_already():
     """A reload of the traces neither adds our tokens nor stops the count."""
     counts = TokenCounts(is_new=True)
     ours = own(unknown=1000, answered=1000, responses=20_000)
-    counts.advance(read(20_100, ours, traced=TracedResponses(5, 100)))
-    counts.advance(read(20_100, ours, traced=TracedResponses(0, 0)))
+    counts.advance(read(20_100, ours, traced=KnownTokens(5, 100)))
+    counts.advance(read(20_100, ours, traced=KnownTokens(0, 0)))
     assert totals(counts) == {BACKEND: 100}
     counts.server_gone(own(unknown=1001, answered=1001, responses=20_030))
     ours = own(unknown=1002, answered=1002, responses=20_040)
-    counts.advance(read(15, ours, traced=TracedResponses(0, 0)))
+    counts.advance(read(15, ours, traced=KnownTokens(0, 0)))
     # Of the last 40 of ours the old server had made 30.
     assert totals(counts) == {BACKEND: 100 + 15 - 10}
 

@@ -11,7 +11,7 @@ from trace_sinks import histograms, sink, trace, values
 
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
-from exporter.access.work_board import TracedResponses
+from exporter.access.work_board import KnownTokens
 from exporter.features.traces.trace_sink import RequestLimits
 from exporter.features.traces.traced_request import Responses
 from exporter.output import exposition
@@ -77,7 +77,7 @@ def test_where_responses_are_tokens_each_request_has_one_time_per_token():
     tokens.add("otlp", streams, 0.0)
     times = histograms(tokens, catalogue.TIME_PER_TOKEN)["m", "1"].histogram
     assert (times.count, times.sum) == (1, pytest.approx(0.03))
-    assert tokens.token_responses() == {("m", "1"): TracedResponses(2, 4)}
+    assert tokens.token_responses() == {("m", "1"): KnownTokens(2, 4)}
     other = sink(decoupled=["m"], token_responses=["n"])
     other.add("otlp", streams, 0.0)
     assert histograms(other, catalogue.TIME_PER_TOKEN) == {}

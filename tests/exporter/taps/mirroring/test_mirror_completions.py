@@ -8,6 +8,7 @@ import pytest
 from mirror_bodies import RESPONSE
 
 from exporter import catalogue
+from exporter.access.work_board import KnownTokens
 
 CHAT = "/v1/chat/completions"
 
@@ -111,6 +112,15 @@ STREAM = events(
 )
 
 
+def v2(parameters=None, **tensors):
+    """An answer of KServe-v2 with these outputs of one number."""
+    outputs = [
+        {"name": name, "datatype": "UINT32", "shape": [1], "data": [value]}
+        for name, value in {"other": 1, **tensors}.items()
+    ]
+    return body(outputs=outputs, parameters=parameters or {})
+
+
 @pytest.mark.parametrize(
     "sent",
     [
@@ -128,6 +138,27 @@ def test_a_logged_answer_arrives_whole_however_it_was_sent(serve, sent):
     assert got.model == "m"
     assert texts(got.outputs["text_output"]) == ["first", "second"]
     assert texts(got.outputs["finish_reason"]) == ["stop", "length"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "tokens"),
+    [
+        (STREAM, (None, 2)),
+        (body(choices=[{"text": "a"}], usage={"prompt_tokens": 7}), (7, None)),
+        (
+            body(choices=[{"text": "a"}], usage={"prompt_tokens": -1, "more": "x"}),
+            (None, None),
+        ),
+        (v2(num_input_tokens=7, num_output_tokens=3), (7, 3)),
+        (v2(parameters={"num_output_tokens": 5}), (None, 5)),
+        (v2(parameters={"num_output_tokens": True}), (None, None)),
+    ],
+)
+def test_answers_report_their_tokens(serve, access, sent, tokens):
+    served = serve()
+    assert served.event(sent, RESPONSE)[1] == "accepted"
+    found = [access.work.answers_of("m", one) for one in ("input", "output")]
+    assert found == [n if n is None else KnownTokens(1, n) for n in tokens]
 
 
 def test_the_other_forms_of_answers_and_requests_arrive(serve):
