@@ -119,7 +119,8 @@ class Entry:
     sequence_length: int = 1
     """Requests of one sequence; of a sequence model."""
     tolerance: float = 0.0
-    """Largest difference of a value from `Body.expected`, relative and absolute alike."""
+    """Largest difference of a value from `Body.expected`, relative and absolute alike; of
+    integers absolute only."""
     refused: bool = False
     """The bodies are corrupt: the correct answer is an error of the server."""
 

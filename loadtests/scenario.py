@@ -95,7 +95,7 @@ class ModelSettings(Settings):
     """Share of requests that are corrupt; the correct answer to those is an error."""
     tolerance: float = Field(default=1e-5, ge=0, le=1)
     """Largest difference of outputs from the file's correct answers, relative and
-    absolute."""
+    absolute; of integers absolute only."""
     sequence_length: int = Field(default=10, ge=1, le=1_000_000)
     """Requests of one sequence, where the model is one of sequences."""
 

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from exporter.triton.protocol_types import ModelSpec, TensorSpec
+from exporter.triton.protocol_types import ModelSpec, OutputTensor, TensorSpec
+from exporter.triton.tensors import array_dtype
 from loadtests import execute
+from loadtests.engine.answer_frames import AnswerCheck
 from loadtests.errors import PlanError
 from loadtests.execute import prepared
 from loadtests.payloads.bodies import Row, body_of, corrupted
 from loadtests.payloads.data_file import rows_of
+from loadtests.plan import Body, Entry
 from loadtests.scenario import Scenario
 
 BATCHED = ModelSpec(
@@ -214,3 +217,27 @@ def test_a_file_that_is_too_large_is_sent_in_part(fake, tmp_path, monkeypatch) -
     monkeypatch.setattr(execute, "MAX_BYTES", 10 * size + 1)
     with pytest.raises(PlanError, match="fewer variants"):
         bodies_of(fake, tmp_path, variants=11)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "answer", "right", "tolerance", "is_wrong"),
+    [
+        ("INT64", 200_001, 200_000, 1e-5, True),
+        ("UINT8", 0, 255, 1e-5, True),
+        ("UINT8", 7, 8, 1.0, False),
+        ("UINT8", 6, 8, 1.0, True),
+        ("INT64", 7, 7.0, 0.0, False),
+        ("FP32", 200_001.0, 200_000.0, 1e-5, False),
+    ],
+)
+def test_integers_are_the_correct_answer_or_not(
+    datatype, answer, right, tolerance, is_wrong
+) -> None:
+    """Numbers of tokens and classes are large, and the next one is another."""
+    spec = ModelSpec("m", "1", (), (TensorSpec("y", datatype, (1,)),))
+    check = AnswerCheck(Entry("m", spec, (), tolerance=tolerance))
+    dtype = array_dtype(datatype)
+    output = OutputTensor("y", datatype, (1,), np.array([answer], dtype).tobytes())
+    body = Body(b"", expected={"y": np.array([right])})
+    said = "output 'y' is not the correct answer" if is_wrong else None
+    assert check.fault((output,), body) == said
