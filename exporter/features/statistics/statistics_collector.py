@@ -28,7 +28,7 @@ from exporter.samples import Sample
 from exporter.system.local_server import LocalServer, same_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.features.statistics.server_page import Page
@@ -213,9 +213,8 @@ class StatisticsCollector:
         self._forget(after)
         self._started = True
         if self._has_all_bases():
-            self._access.work.publish(
-                WorkSnapshot(read_at, self._work(after), self._work_since)
-            )
+            work = WorkSnapshot(read_at, self._work(), self._work_since)
+            self._access.work.publish(work)
             if self._gap is not None:
                 self._gap.save(after, server, self._access.grpc.host.known)
         return samples
@@ -314,7 +313,9 @@ class StatisticsCollector:
             self._several.compare(before, between, after)
         return after
 
-    def _work(self, present: Iterable[ModelKey]) -> dict[ModelKey, ModelWork]:
+    def _work(self) -> dict[ModelKey, ModelWork]:
+        # A model that is unloaded keeps its totals here as well: without them, all of
+        # its past would be the increase of the window in which it returns.
         return {
             key: ModelWork(
                 busy_seconds=busy.busy,
@@ -323,8 +324,9 @@ class StatisticsCollector:
                 requests=production.totals.success + production.totals.failure,
                 output_tokens=self._generated.output_tokens(key),
             )
-            for key in present
-            for production in (self._known[key].production,)
+            for key, known in self._known.items()
+            if not known.base_reads_left
+            for production in (known.production,)
             for busy in (self._generated.busy(key),)
         }
 

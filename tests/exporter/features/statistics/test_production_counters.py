@@ -155,9 +155,12 @@ def test_a_reload_keeps_what_was_counted(looked, fake):
     assert looked() == 7
     fake.unload("m")
     assert looked() is None
+    # Otherwise all seven would be the work of the time in which it returns.
+    assert looked.work.current.models["m", "1"].inferences == 7
     fake.load("m")
     fake.served("m", 2)
     assert looked() == 9
+    assert looked.work.current.models["m", "1"].inferences == 9
 
 
 def test_a_model_gone_for_long_begins_anew_and_so_do_our_own_requests(
