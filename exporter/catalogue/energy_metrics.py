@@ -135,7 +135,8 @@ MODEL_ENERGY: Final = MetricSpec(
     "triton_model_energy_joules_total",
     "Energy above idle attributed to production inferences of the model, by"
     " boundary (gpu, host), source and method: busy_time, or busy_time_with_idle if"
-    " the idle power is not known yet and a share of it is included.",
+    " the idle power is not known yet and a share of it is included. Absent for an"
+    " ensemble: its steps have its energy.",
     (*_MODEL, "boundary", "source", "method"),
 )
 MODEL_ENERGY_ERROR: Final = MetricSpec(

@@ -45,7 +45,8 @@ EXECUTIONS: Final = MetricSpec(
 BUSY: Final = MetricSpec(
     "triton_model_busy_seconds_total",
     "Time the model's instances spent executing for production (input, inference"
-    " and output phases of batch_stats). Each execution counts once.",
+    " and output phases of batch_stats). Each execution counts once; for an ensemble"
+    " Triton adds the executions of its steps, once for each request.",
     _MODEL,
 )
 QUEUE: Final = MetricSpec(

@@ -359,9 +359,14 @@ def _tokens_between(before: WorkSnapshot, after: WorkSnapshot) -> dict[ModelKey,
 def _work_between(
     before: WorkSnapshot, after: WorkSnapshot
 ) -> dict[ModelKey, tuple[float, float, int]]:
-    """Busy seconds, our own part of them, and production inferences, by model."""
+    """Busy seconds, our own part of them, and production inferences, by model.
+
+    Models that execute something: the energy of an ensemble is that of its steps.
+    """
     work = {}
     for key, now in after.models.items():
+        if now.is_ensemble:
+            continue
         then = before.models.get(key)
         busy = now.busy_seconds - (then.busy_seconds if then else 0.0)
         production = now.production_busy_seconds

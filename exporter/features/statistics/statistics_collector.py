@@ -14,7 +14,7 @@ from pydantic import Field
 from exporter import catalogue, errors
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.own_traffic import NOTHING, OwnCounts
-from exporter.access.work_board import ModelWork, WorkSnapshot
+from exporter.access.work_board import WorkSnapshot
 from exporter.features.statistics import declared_calls
 from exporter.features.statistics.declared_calls import DeclaredCalls
 from exporter.features.statistics.production_counts import Production
@@ -213,8 +213,14 @@ class StatisticsCollector:
         self._forget(after)
         self._started = True
         if self._has_all_bases():
-            work = WorkSnapshot(read_at, self._work(), self._work_since)
-            self._access.work.publish(work)
+            # A model that is unloaded stays: without its totals, all of its past would be
+            # the increase of the window in which it returns.
+            work = {
+                key: self._generated.work(key, known.production)
+                for key, known in self._known.items()
+                if not known.base_reads_left
+            }
+            self._access.work.publish(WorkSnapshot(read_at, work, self._work_since))
             if self._gap is not None:
                 self._gap.save(after, server, self._access.grpc.host.known)
         return samples
@@ -312,23 +318,6 @@ class StatisticsCollector:
         if between is not None:
             self._several.compare(before, between, after)
         return after
-
-    def _work(self) -> dict[ModelKey, ModelWork]:
-        # A model that is unloaded keeps its totals here as well: without them, all of
-        # its past would be the increase of the window in which it returns.
-        return {
-            key: ModelWork(
-                busy_seconds=busy.busy,
-                production_busy_seconds=busy.production,
-                inferences=production.totals.inferences,
-                requests=production.totals.success + production.totals.failure,
-                output_tokens=self._generated.output_tokens(key),
-            )
-            for key, known in self._known.items()
-            if not known.base_reads_left
-            for production in (known.production,)
-            for busy in (self._generated.busy(key),)
-        }
 
     def _read_anew(self) -> dict[ModelKey, ModelStatistics]:
         client = self._access.grpc.again()

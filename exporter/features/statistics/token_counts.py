@@ -24,7 +24,7 @@ from pydantic import Field
 
 from exporter import catalogue
 from exporter.access.own_traffic import NOTHING, OwnCounts
-from exporter.access.work_board import Direction, KnownTokens
+from exporter.access.work_board import Direction, KnownTokens, ModelWork
 from exporter.features.statistics.busy_time import BusyTime
 from exporter.samples import Sample
 from exporter.settings import Settings
@@ -264,6 +264,8 @@ class GeneratedWork:
         """Models of the first read."""
         self._page_read = False
         self._busy: dict[ModelKey, BusyTime] = {}
+        self._is_ensemble: dict[ModelKey, bool] = {}
+        """Kept while a model is unloaded, when the inventory lacks it."""
 
     def advance(
         self,
@@ -306,17 +308,23 @@ class GeneratedWork:
             yield from counts.samples(key)
         self._page_read = self._page_read or page is not None
 
-    def busy(self, key: ModelKey) -> BusyTime:
-        """Return the busy time of a model."""
-        return self._busy[key]
-
-    def output_tokens(self, key: ModelKey) -> float | None:
-        """Return production's output tokens; None if they or their busy time are unknown."""
-        spec = self._access.board.current.models.get(key)
-        if spec is not None and spec.decoupled and not self._busy[key].is_reported:
-            return None
+    def work(self, key: ModelKey, production: Production) -> ModelWork:
+        """Return the work of a model whose statistics were read at least once."""
+        spec, busy = self._access.board.current.models.get(key), self._busy[key]
         counts = self._tokens.get(key)
-        return None if counts is None else counts.total("output")
+        if spec is not None:
+            self._is_ensemble[key] = bool(spec.steps)
+            if spec.decoupled and not busy.is_reported:
+                # The time in which its tokens were generated is not known.
+                counts = None
+        return ModelWork(
+            busy_seconds=busy.busy,
+            production_busy_seconds=busy.production,
+            inferences=production.totals.inferences,
+            requests=production.totals.success + production.totals.failure,
+            output_tokens=None if counts is None else counts.total("output"),
+            is_ensemble=self._is_ensemble.get(key, False),
+        )
 
     def server_gone(self, own: Mapping[ModelKey, OwnCounts]) -> None:
         """Record our tokens that the server had answered when it became unreachable."""
@@ -334,3 +342,4 @@ class GeneratedWork:
         """Forget a model version that was unloaded."""
         self._tokens.pop(key, None)
         self._busy.pop(key, None)
+        self._is_ensemble.pop(key, None)

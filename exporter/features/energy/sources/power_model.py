@@ -126,7 +126,11 @@ class ModelledPower:
         snapshot = self._surroundings.work.current
         if snapshot is None:
             return None
-        busy = sum(work.busy_seconds for work in snapshot.models.values())
+        busy = sum(
+            work.busy_seconds
+            for work in snapshot.models.values()
+            if not work.is_ensemble
+        )
         return snapshot.at, busy, snapshot.at * self._settings.parallel
 
 

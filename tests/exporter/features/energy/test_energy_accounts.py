@@ -41,6 +41,7 @@ class Machine:
         self.look = None
         self.since = -math.inf
         self.tokens: dict[object, float | None] = {}
+        self.ensembles: set[object] = set()
         self._read()
 
     def second(
@@ -66,6 +67,7 @@ class Machine:
                         self.production[key],
                         self.inferences[key],
                         output_tokens=self.tokens.get(key),
+                        is_ensemble=key in self.ensembles,
                     )
                     for key in self.busy
                 },
@@ -131,6 +133,17 @@ def test_our_own_requests_energy_is_not_the_models():
     assert machine.attributed(A) == pytest.approx(machine.truth[A], rel=0.15)
     own = machine.total(lambda t: t.unattributed["own_requests"])
     assert own == pytest.approx(machine.attributed(A) / 3, rel=0.01)
+
+
+def test_the_steps_of_an_ensemble_have_its_energy():
+    machine = Machine(board(idle_watts=60.0))
+    machine.ensembles.add(B)
+    for _ in range(40):
+        # Triton adds the time of a batch of 8 to the ensemble for each request.
+        machine.second([(A, 0.2, 200), (B, 1.6, 0)])
+    assert machine.attributed(A) == pytest.approx(machine.truth[A], rel=0.15)
+    assert machine.attributed(B) == 0
+    assert B not in machine.settled[-1].busy
 
 
 def test_idle_energy_is_learnt_only_while_nothing_runs():

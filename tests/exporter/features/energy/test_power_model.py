@@ -49,7 +49,10 @@ def test_use_may_be_the_models_busy_seconds_where_the_server_is_elsewhere():
     source = settings.find(surroundings(now, work))
     assert source.read() == ()
     for at, busy in ((10.0, 100.0), (14.0, 102.0)):
-        work.publish(WorkSnapshot(at, {("m", "1"): ModelWork(busy, busy, 5)}))
+        step = ModelWork(busy, busy, 5)
+        ensemble = ModelWork(8 * busy, 8 * busy, 5, is_ensemble=True)
+        models = {("step", "1"): step, ("ensemble", "1"): ensemble}
+        work.publish(WorkSnapshot(at, models))
         (reading,) = source.read()
     assert reading.at == 14.0
     assert reading.power_watts == 100

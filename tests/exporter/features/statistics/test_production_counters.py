@@ -12,11 +12,13 @@ from fake_triton import UNAVAILABLE, Body, FakeModel, FakeTriton
 from simulated_triton import Client, Own, Triton
 
 from exporter import errors
+from exporter.access.inventory import Inventory
 from exporter.access.own_traffic import Booking, OwnCounts, OwnTraffic
 from exporter.features.statistics.production_counts import Production
 from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
+from exporter.triton.protocol_types import ModelSpec
 
 
 class Looked:
@@ -33,7 +35,7 @@ class Looked:
             clock=lambda: self.now,
         )
         self.collector = StatisticsSettings().build(access)
-        self.work = access.work
+        self.work, self.board = access.work, access.board
 
     def __call__(self, model="m", outcome="success"):
         found = {(s.spec.name, s.labels): s for s in self.collector.collect()}
@@ -147,6 +149,14 @@ def test_a_model_that_comes_later_counts_from_its_first_request(looked, fake):
     fake.served("late", 4)
     looked.probe(fake, "late")
     assert looked("late") == 4
+
+
+def test_an_ensemble_is_known_as_one_while_it_is_unloaded_too(looked, fake):
+    ensemble = ModelSpec("m", "1", (), (), steps=(("step", ""),))
+    for models in ({ensemble.key: ensemble}, {}):
+        looked.board.publish(Inventory(up=True, ready=True, models=models))
+        looked()
+        assert looked.work.current.models[ensemble.key].is_ensemble
 
 
 def test_a_reload_keeps_what_was_counted(looked, fake):
