@@ -92,10 +92,12 @@ class PlacementReader:
         """The placement now; with `ask` False as last seen, without a request."""
         if ask and self._client is not None:
             self._note(self._page(self._client))
+        # Modelled power is of all boards together, whatever uuids they have.
+        compute = {} if any(b.source == "model" for b in boards) else self._compute
         return Placement(
             frozenset(board.key for board in boards),
             {uuid: board.key for board in boards for uuid in board.instances},
-            {k: v for k, v in self._compute.items() if k[0] not in self._declared},
+            {k: v for k, v in compute.items() if k[0] not in self._declared},
             dict(self._configured(boards, models)),
         )
 
@@ -110,7 +112,8 @@ class PlacementReader:
         seen = [board for board in boards if board.key in self._shown] or boards
         if any(board.source != "nvml" for board in seen) and len(seen) > 1:
             seen = []
-        ordered = sorted(seen, key=lambda board: int(board.index or 0))
+        # A single board needs no number: that of modelled power has none.
+        ordered = sorted(seen, key=lambda b: int(b.index)) if len(seen) > 1 else seen
         for key, spec in models.items():
             gpus = self._declared.get(spec.name, spec.gpus)
             if gpus is not None and all(gpu < len(ordered) for gpu in gpus):

@@ -1,0 +1,87 @@
+"""Which of the configured sources measures a boundary, and that each can be accounted for."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from accesses import access_to
+from page_server import PageServer
+
+from exporter import catalogue
+from exporter.access.inventory import Inventory
+from exporter.access.work_board import ModelWork, WorkSnapshot
+from exporter.features.energy.energy_collector import EnergyCollector
+from exporter.features.energy.energy_settings import EnergySettings
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.protocol_types import ModelSpec
+
+KEY = ("m", "1")
+MODELLED_GPU = {
+    "kind": "model",
+    "measures": "gpu",
+    "idle_watts": 60,
+    "full_watts": 300,
+    "use": "busy",
+}
+MODELLED_HOST = {"kind": "model", "idle_watts": 90, "full_watts": 320}
+GAUGES = (
+    b'nv_gpu_power_usage{gpu_uuid="G0"} 120\nnv_energy_consumption{gpu_uuid="G0"} 9\n'
+)
+
+
+class Scene:
+    """An energy collector, second by second, beside a server whose one model is busy."""
+
+    def __init__(self, *sources, metrics=None):
+        self.now = 0.0
+        grpc = GrpcClient("127.0.0.1:1")
+        self.access = access_to(grpc, clock=lambda: self.now, metrics=metrics)
+        settings = EnergySettings.model_validate({"sources": sources})
+        self.collector = EnergyCollector(settings, self.access)
+        self.samples = []
+
+    def run(self, seconds):
+        for _ in range(seconds):
+            self.now += 1
+            work = ModelWork(self.now / 2, self.now / 2, int(self.now))
+            self.access.work.publish(WorkSnapshot(self.now, {KEY: work}))
+            self.samples = self.collector.collect()
+
+    def labels(self, spec):
+        return {sample.labels for sample in self.samples if sample.spec is spec}
+
+    def sources(self):
+        return {labels[:2] for labels in self.labels(catalogue.SENSOR_UP)}
+
+    def close(self):
+        self.collector.close()
+        self.access.grpc.close()
+
+
+@pytest.fixture
+def scene():
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **more: stack.enter_context(
+            contextlib.closing(Scene(*args, **more))
+        )
+
+
+@pytest.fixture
+def page():
+    with contextlib.closing(PageServer()) as server:
+        yield server
+
+
+@pytest.mark.parametrize("gpus", [None, (0,), (0, 1)])
+def test_modelled_power_of_the_boards_is_divided_among_the_models(scene, page, gpus):
+    # A model that was loaded later: Triton's page names its board.
+    page.body = (
+        b'nv_inference_compute_infer_duration_us{gpu_uuid="G0",model="m",version="1"} 5'
+    )
+    scene = scene(MODELLED_GPU, metrics=page.client)
+    spec = ModelSpec(*KEY, (), (), gpus=gpus)
+    scene.access.board.publish(Inventory(up=True, ready=True, models={KEY: spec}))
+    scene.run(30)
+    assert scene.sources() == {("gpu", "model")}
+    assert scene.labels(catalogue.MODEL_ENERGY) == {(*KEY, "gpu", "model", "busy_time")}
