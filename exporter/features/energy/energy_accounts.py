@@ -75,6 +75,8 @@ class Window:
 class Settled:
     """A window of all devices, and the models' work in it."""
 
+    until: float
+    """Monotonic seconds at which it ended."""
     seconds: float
     inferences: Mapping[ModelKey, int]
     """Inferences of production."""
@@ -268,8 +270,8 @@ class Books:
         self._snapshot: WorkSnapshot | None = None
         self._next: WorkSnapshot | None = None
         """Ends the window, once the sensors showed the power until then."""
-        self._skipped = 0.0
-        """Time until which all energy is unattributed."""
+        self.skipped_until = 0.0
+        """Monotonic seconds until which all energy is unattributed."""
 
     def add(self, reading: Reading) -> None:
         """Add one device's reading."""
@@ -286,7 +288,7 @@ class Books:
         if snapshot is not None and before is not None and snapshot.since > before.at:
             before = self._snapshot = self._next = None
         if snapshot is None or before is None:
-            fresh = snapshot is not None and snapshot.at > self._skipped
+            fresh = snapshot is not None and snapshot.at > self.skipped_until
             if snapshot is not None and fresh and self._measured(snapshot.at):
                 self._skip(snapshot.at)
                 self._snapshot = snapshot
@@ -313,6 +315,7 @@ class Books:
                 windows.append((account.device, window))
         self._snapshot = snapshot
         return Settled(
+            snapshot.at,
             snapshot.at - before.at,
             {key: count for key, (_, _, count) in work.items()},
             {key: seconds * (1 - own) for key, (seconds, own, _) in work.items()},
@@ -338,7 +341,7 @@ class Books:
                 self._snapshot = self._next = None
 
     def _skip(self, until: float) -> None:
-        self._skipped = max(self._skipped, until)
+        self.skipped_until = max(self.skipped_until, until)
         for account in self.devices.values():
             latest = account.meter.read_until
             if latest is not None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _HOUR: Final = 3600.0
 _JOULES_PER_KWH: Final = 3.6e6
+# A window that is longer than the time of the gauges is the latest for about its length.
+_LATEST: Final = 1.5
 Place = tuple[str, str]
 """Boundary and source."""
 
@@ -36,7 +38,6 @@ class Derived:
         self._window_seconds = window_seconds
         self._clock = clock
         self._recent: deque[Settled] = deque()
-        self._recent_seconds = 0.0
         self._gauges: list[AnySample] = []
         self._started = clock()
         self._time_cost: dict[tuple[ModelKey, str], float] = defaultdict(float)
@@ -47,14 +48,27 @@ class Derived:
     def add(self, settled: Settled) -> None:
         """Add a window."""
         self._recent.append(settled)
-        self._recent_seconds += settled.seconds
-        while len(self._recent) > 1 and (
-            self._recent_seconds - self._recent[0].seconds >= self._window_seconds
-        ):
-            self._recent_seconds -= self._recent.popleft().seconds
         for (key, component), price in self._time_costs(settled).items():
             self._time_cost[key, component] += price
-        self._pay(settled)
+        self.pay(sum(device.boundary == "gpu" for device, _ in settled.parts))
+        self._update_gauges()
+
+    def expire(self) -> bool:
+        """Forget old windows; return whether there were any.
+
+        Without it, gauges would keep their values while no window is settled.
+        """
+        now, before = self._clock(), len(self._recent)
+        while self._recent and now - self._recent[0].until >= max(
+            self._window_seconds, _LATEST * self._recent[0].seconds
+        ):
+            self._recent.popleft()
+        if len(self._recent) == before:
+            return False
+        self._update_gauges()
+        return True
+
+    def _update_gauges(self) -> None:
         self._gauges = [
             *self._per_unit(),
             *self._per_thousand(),
@@ -68,10 +82,9 @@ class Derived:
         yield from self._carbon(accounts)
         yield from self._gauges
 
-    def _pay(self, settled: Settled) -> None:
+    def pay(self, gpus: int) -> None:
         """Charge GPU time by the clock, busy or not."""
         now = self._clock()
-        gpus = sum(device.boundary == "gpu" for device, _ in settled.parts)
         self._gpu_hours_paid += gpus * (now - self._paid_until) / _HOUR
         self._paid_until = now
 

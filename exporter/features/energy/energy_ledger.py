@@ -42,7 +42,8 @@ class Ledger:
         self._latest: dict[tuple[str, str, str], Reading] = {}
         self._placed_at: float | None = None
         self._window_seconds = settings.window_seconds
-        self._booked: list[int] | None = None
+        self._until: tuple[int, float] | None = None
+        """Number of devices, and monotonic seconds until which nothing is divided."""
         self._divided: list[AnySample] = []
 
     def advance(self, sources: Iterable[PowerSource]) -> Sequence[AnySample]:
@@ -55,12 +56,17 @@ class Ledger:
         settled = self._books.settle(
             self._access.work.current, self._placement(now), now
         )
+        devices = self._books.devices
+        until = len(devices), self._books.skipped_until
+        changed = self._derived.expire() or settled is not None or until != self._until
         if settled is not None:
             self._derived.add(settled)
-        booked = [a.totals.board for a in self._books.devices.values()]
-        if booked != self._booked:
+        elif until != self._until:
+            # Boards are paid for while the server is down, too.
+            self._derived.pay(sum(boundary == "gpu" for boundary, _, _ in devices))
+        self._until = until
+        if changed:
             # The division changes only at the end of a window.
-            self._booked = booked
             self._divided = list(self._divided_samples())
         return [*self._device_samples(), *self._divided]
 

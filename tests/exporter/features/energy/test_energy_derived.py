@@ -34,7 +34,7 @@ def window(models, busy, *, seconds=10.0, idle=600, known=True, board=None):
 
 
 def settled(*parts, inferences, busy=None):
-    return Settled(10.0, inferences, busy or {}, parts)
+    return Settled(0.0, 10.0, inferences, busy or {}, parts)
 
 
 def shown(samples, spec):
@@ -119,11 +119,32 @@ def test_with_a_window_whose_tokens_are_not_known_tokens_have_no_energy():
         assert tokens_of(windows, priced) == [{}, {}, {}]
 
 
-def test_windows_leave_the_average_when_they_are_old():
+def test_windows_leave_the_average_when_they_are_old_and_without_any_there_is_none():
     old = settled((GPU, window({M: 9000}, {M: 9.0})), inferences={M: 1000})
-    samples = derived({}, old, *[ONE] * 6, span=60.0)
-    joules = shown(samples, catalogue.INFERENCE_ENERGY)
-    assert joules[*M, "gpu", "nvml", "active"] == pytest.approx(0.2)
+    clock = Clock()
+    found = Derived(CostSettings(gpu_hour_price=1.0), 60.0, clock)
+    found.add(old)
+    clock.now = 50.0
+    found.add(replace(ONE, until=50.0))
+    seen = []
+    for now in (59.0, 60.0, 109.0, 110.0):
+        clock.now = now
+        found.expire()
+        gauges = list(found.samples([]))
+        assert bool(shown(gauges, catalogue.COST_PER_THOUSAND)) == (now < 110)
+        joules = shown(gauges, catalogue.INFERENCE_ENERGY)
+        seen.append(joules.get((*M, "gpu", "nvml", "active")))
+    assert seen == [pytest.approx(4.6), pytest.approx(0.2), pytest.approx(0.2), None]
+
+
+def test_a_window_longer_than_the_average_is_shown_until_the_next():
+    clock = Clock()
+    found = Derived(CostSettings(), 60.0, clock)
+    found.add(replace(ONE, until=100.0, seconds=100.0))
+    clock.now = 210.0
+    assert not found.expire()
+    clock.now = 260.0
+    assert found.expire()
 
 
 def test_gpu_time_is_charged_for_busy_time_and_the_rest_is_overhead():

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 
 import pytest
 from accesses import access_to
-from fake_nvml import board
+from fake_nvml import GPU_IS_LOST, board
 from page_server import PageServer
 
 from exporter import catalogue
@@ -201,6 +201,24 @@ def test_between_windows_what_is_divided_stands_still(fleet):
     fleet.second({A: 0.5})
     assert {s.labels: s.value for s in fleet.samples if s.spec in PARTS} == divided
     assert fleet.values(catalogue.GPU_POWER)
+
+
+@pytest.mark.parametrize("lost", ["boards", "statistics"])
+def test_in_an_outage_gauges_disappear_and_boards_are_paid_for(nvml, lost):
+    with contextlib.closing(Fleet(nvml, rate_window_seconds=20)) as fleet:
+        for _ in range(60):
+            fleet.second({A: 0.5})
+        assert fleet.values(catalogue.INFERENCE_ENERGY)
+        before = fleet.sum(catalogue.OVERHEAD_COST) + fleet.sum(catalogue.MODEL_COST)
+        for number in (0, 1) if lost == "boards" else ():
+            fleet.script.change(number, lost=GPU_IS_LOST)
+        for _ in range(180):
+            fleet.second({A: 0.5} if lost == "boards" else {}, look=lost == "boards")
+        assert not fleet.values(catalogue.INFERENCE_ENERGY)
+        paid = fleet.sum(catalogue.OVERHEAD_COST) + fleet.sum(catalogue.MODEL_COST)
+        assert paid - before == pytest.approx(2 * 2.0 * 180 / 3600, rel=0.1)
+        if lost == "statistics":
+            assert not fleet.values(catalogue.COST_PER_THOUSAND)
 
 
 def test_under_mig_the_board_is_measured_and_its_instances_are_attributed(nvml):
