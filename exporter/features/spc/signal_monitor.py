@@ -42,7 +42,9 @@ class Plan:
     given: Baseline | None = None
     least_sigma: float = 0.0
     sample_seconds: float = field(default=math.inf, repr=False)
-    """Time between two samples; a saved state may have another."""
+    """Time between two samples."""
+    source: str = field(default="", repr=False)
+    """What is sampled how often: a baseline of something else says nothing about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,8 @@ class Signal:
         """Return the state for `restore`, as JSON values."""
         return {
             "version": STATE_VERSION,
-            "plan": self._fingerprint(),
+            "plan": repr(self.plan),
+            "source": self.plan.source,
             "baseline": None if self.baseline is None else asdict(self.baseline),
             "samples": self.samples,
             "learning": list(self._learning),
@@ -223,10 +226,10 @@ class Signal:
             ValueError: it is not a state.
         """
         try:
-            if (state["version"], state["plan"]) != (
-                STATE_VERSION,
-                self._fingerprint(),
-            ):
+            # States of 0.1.0 have no source.
+            source = state.get("source", self.plan.source)
+            found_plan = state["version"], state["plan"], source
+            if found_plan != (STATE_VERSION, repr(self.plan), self.plan.source):
                 return False
             found = None if state["baseline"] is None else _baseline(state["baseline"])
             watches = _checked(self._watches, state["watches"])
@@ -244,9 +247,6 @@ class Signal:
             watch.memory, watch.alarm = memory, alarm
             watch.quiet, watch.alarms = quiet, alarms
         return True
-
-    def _fingerprint(self) -> str:
-        return repr(self.plan)
 
 
 def _baseline(state: Mapping[str, Any]) -> Baseline:

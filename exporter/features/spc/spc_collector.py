@@ -224,6 +224,8 @@ class SpcCollector:
 def plan_of(settings: SignalSettings, interval_seconds: float) -> Plan:
     """Return the plan of a signal's charts, from its settings and the interval."""
     given = settings.baseline
+    sample_seconds = max(settings.every_seconds, interval_seconds)
+    chosen = sorted(settings.labels.items()), sorted(settings.part.items())
     learnt_from = math.inf if given else float(settings.learn_samples)
     return Plan(
         charts=tuple(_chart(chart, learnt_from) for chart in settings.charts),
@@ -233,7 +235,8 @@ def plan_of(settings: SignalSettings, interval_seconds: float) -> Plan:
         learn_samples=settings.learn_samples,
         given=Baseline(given.mean, given.sigma, given.correlation) if given else None,
         least_sigma=settings.least_sigma,
-        sample_seconds=max(settings.every_seconds, interval_seconds),
+        sample_seconds=sample_seconds,
+        source=repr((settings.metric, *chosen, sample_seconds)),
     )
 
 

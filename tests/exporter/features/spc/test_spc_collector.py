@@ -327,15 +327,34 @@ class TestState:
         assert [found.name for found in tmp_path.iterdir()] == ["spc.json"]
         assert json.loads(path.read_bytes())["signals"]
 
-    def test_other_settings_learn_anew(self, tmp_path) -> None:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"learn_samples": 40},
+            {"labels": {"model": "other"}},
+            {"every_seconds": 120},
+            {"metric": "triton_ready", "labels": {}},
+        ],
+    )
+    def test_other_settings_learn_anew(self, tmp_path, change) -> None:
         path = tmp_path / "spc.json"
-        first = Scene(signal(baseline=None, learn_samples=20), state_file=path)
+        chosen = {"baseline": None, "learn_samples": 20}
+        first = Scene(signal(**chosen), state_file=path)
         for _ in range(25):
             first.look(score(0.97))
         first.collector.close()  # type: ignore[attr-defined]
-        second = Scene(signal(baseline=None, learn_samples=40), state_file=path)
+        second = Scene(signal(**{**chosen, **change}), state_file=path)
         second.look(score(0.97))
         assert second.value("triton_spc_learning") == 1
+
+    def test_a_state_of_a_version_that_noted_no_source_is_kept(self, tmp_path) -> None:
+        path = tmp_path / "spc.json"
+        state = json.loads(learnt_and_alarmed(path))
+        del state["signals"]["score"]["source"]
+        path.write_text(json.dumps(state))
+        scene = Scene(LEARNT, state_file=path)
+        scene.look(score(0.97))
+        assert scene.value("triton_spc_learning") == 0
 
     def test_a_folder_that_cannot_be_written_costs_nothing_else(self, tmp_path) -> None:
         (tmp_path / "file").write_text("")
