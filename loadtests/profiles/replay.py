@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 _SECONDS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _MOST_BYTES: Final = 2**30
 _SLICES: Final = 60
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    EOFError,
+    OverflowError,
+    RecursionError,
+)
 
 
 class Replay(Profile):
@@ -47,7 +54,7 @@ class Replay(Profile):
             if self.file.stat().st_size > _MOST_BYTES:
                 raise ValueError(f"{self.file} is larger than the maximum of 1 GiB")
             content = self.file.read_bytes()
-            numbers = np.asarray(_parsed(self.file, content), np.float64)
+            numbers = _parsed(self.file, content)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ValueError(f"found {str(self.file)!r}: {reason}") from None
@@ -60,21 +67,30 @@ class Replay(Profile):
                 f"found an array of shape {numbers.shape} in {self.file}; "
                 f"want one dimension with 1 to {MAX_REQUESTS:,} numbers"
             )
-        gaps = numbers if self.holds == "gaps" else np.diff(numbers)
-        if not np.isfinite(numbers).all() or (gaps < 0).any():
-            line = int(np.argmax(~np.isfinite(gaps) | (gaps < 0))) + 1
+        with np.errstate(invalid="ignore"):
+            gaps = (
+                numbers
+                if self.holds == "gaps"
+                else np.diff(numbers, prepend=numbers[0])
+            )
+        broken = ~np.isfinite(numbers) | (gaps < 0)
+        if broken.any():
+            line = int(np.argmax(broken))
             raise ValueError(
-                f"found a decrease or a value that is not a number after entry {line} "
+                f"found a decrease or a value that is not finite after entry {line} "
                 f"of {self.file}; want {self.holds} that "
                 f"{'are at least 0' if self.holds == 'gaps' else 'never decrease'}"
             )
         times = np.cumsum(numbers) if self.holds == "gaps" else numbers - numbers[0]
         seconds = times * (_SECONDS[self.unit] / self.speed)
-        return (
-            seconds
-            if self.limit_seconds is None
-            else within(seconds, self.limit_seconds)
-        )
+        if self.limit_seconds is not None:
+            seconds = within(seconds, self.limit_seconds)
+        if not seconds.size:
+            raise ValueError(
+                f"found no request within {self.limit_seconds:g} s in {self.file}; "
+                "increase limit_seconds"
+            )
+        return seconds
 
     @property
     def length_seconds(self) -> float:
@@ -99,16 +115,20 @@ class Replay(Profile):
         return (Phase("replay", 0.0, length, self._times.size / length),)
 
 
-def _parsed(file: Path, content: bytes) -> Any:
+def _parsed(file: Path, content: bytes) -> Floats:
     try:
-        if file.suffix == ".npy":
-            return np.load(file, allow_pickle=False)
-        text = content.decode()
-        if file.suffix == ".json":
-            return json.loads(text)
-        lines = (line.partition("#")[0].strip() for line in text.splitlines())
-        return [float(line) for line in lines if line]
-    except (ValueError, TypeError) as error:
+        return np.asarray(_numbers(file, content), np.float64)
+    except _UNREADABLE as error:
         raise ValueError(
             f"found {str(file)!r}, which does not hold numbers: {error}"
         ) from None
+
+
+def _numbers(file: Path, content: bytes) -> Any:
+    if file.suffix == ".npy":
+        return np.load(file, allow_pickle=False)
+    text = content.decode()
+    if file.suffix == ".json":
+        return json.loads(text)
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [float(line) for line in lines if line]

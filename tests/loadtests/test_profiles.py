@@ -221,20 +221,34 @@ def test_a_profile_that_cannot_be_says_what_would_be_right(values, said) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("name", "content", "said"),
     [
-        ("1\n3\n2\n", "after entry 2"),
-        ("1\nnan\n", "after entry 1"),
-        ("", "shape (0,)"),
-        ("one\n", "does not hold numbers"),
+        ("times.txt", "1\n3\n2\n", "after entry 2"),
+        ("times.txt", "1\nnan\n", "after entry 1"),
+        ("times.txt", "1e400\n", "not finite"),
+        ("times.txt", "", "shape (0,)"),
+        ("times.txt", "one\n", "does not hold numbers"),
+        ("times.npy", "", "does not hold numbers"),
+        ("times.json", '[{"a": 1}]', "does not hold numbers"),
+        ("times.json", "[1, [2]]", "does not hold numbers"),
+        ("times.json", f"[1{'0' * 400}]", "does not hold numbers"),
+        ("times.json", "[" * 100_000, "does not hold numbers"),
     ],
 )
-def test_a_recording_that_is_none_is_refused(tmp_path, content, said) -> None:
-    file = tmp_path / "times.txt"
+def test_a_recording_that_is_none_is_refused(tmp_path, name, content, said) -> None:
+    file = tmp_path / name
     file.write_text(content)
     with pytest.raises(ValidationError, match="found") as caught:
         ADAPTER.validate_python({"kind": "replay", "file": file})
     assert said in str(caught.value)
+
+
+def test_a_recording_without_a_request_within_the_limit_is_refused(tmp_path) -> None:
+    file = tmp_path / "gaps.txt"
+    file.write_text("5\n6\n")
+    given = {"kind": "replay", "file": file, "holds": "gaps", "limit_seconds": 1}
+    with pytest.raises(ValidationError, match="found no request within 1 s"):
+        ADAPTER.validate_python(given)
 
 
 @pytest.mark.parametrize(
