@@ -6,6 +6,7 @@ Options of its commands. The code of a command is imported when it runs.
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -172,14 +173,14 @@ def _add_efficiency(commands: Subparsers) -> None:
     add_value(
         parser,
         "--level-seconds",
-        float,
+        _above_zero,
         "S",
         "duration of each level (default 10; SPECpower demands 240)",
     )
     add_value(
         parser,
         "--maximum",
-        float,
+        _above_zero,
         "R",
         "throughput at full load, in requests per second, instead of measuring it",
     )
@@ -188,7 +189,9 @@ def _add_efficiency(commands: Subparsers) -> None:
     parser = add_command(commands, "pair", text, f"{module}:run_pair", _PAIR)
     _add_metered(parser)
     add_value(parser, "--pairs", int, "N", "pairs of blocks (default 10)")
-    add_value(parser, "--block-seconds", float, "S", "duration of a block (default 2)")
+    add_value(
+        parser, "--block-seconds", _above_zero, "S", "duration of a block (default 2)"
+    )
     add_value(
         parser,
         "--labelled",
@@ -253,11 +256,22 @@ def _add_report(commands: Subparsers) -> None:
     )
 
 
-def _share(text: str) -> float:
+def _above_zero(text: str) -> float:
+    value = _number(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"found {text!r}; want a number above 0")
+    return value
+
+
+def _number(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = -1.0
+        return math.nan
+
+
+def _share(text: str) -> float:
+    value = _number(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}; want a share like 0.05")
     return value

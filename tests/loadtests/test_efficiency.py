@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from exporter.cli import main
 from exporter.errors import UnavailableError
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.sources.power_model import ModelSettings
@@ -295,3 +296,19 @@ def test_an_invalid_page_of_two_models_concludes_nothing():
     found = pair(MORE, HALF, LOSS, valid=False, reasons=("the machine was busy",))
     verdicts = [b for b in pair_document(found).blocks if isinstance(b, Verdict)]
     assert [v.text for v in verdicts] == ["INVALID: the machine was busy"]
+
+
+@pytest.mark.parametrize("value", ["0", "-5", "nan", "inf", "ten"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("efficiency", "--level-seconds"),
+        ("efficiency", "--maximum"),
+        ("pair", "--block-seconds"),
+    ],
+)
+def test_durations_and_rates_that_cannot_be_are_refused(capfd, command, option, value):
+    with pytest.raises(SystemExit) as ended:
+        main(["load", command, "--model", "m", option, value])
+    assert ended.value.code == 2
+    assert f"{option}: found {value!r}; want a number above 0" in capfd.readouterr().err
