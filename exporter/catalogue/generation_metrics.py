@@ -66,6 +66,19 @@ BACKEND_TOKENS: Final = MetricSpec(
     (*_MODEL, "direction"),
     outlives_process=True,
 )
+BACKEND_VALUE: Final = MetricSpec(
+    "triton_backend_value",
+    "Gauge of a backend or Python model on Triton's metrics page, by the name that"
+    " `backend_metrics` gives it. Triton does not check what models report.",
+    (*_MODEL, "name"),
+)
+BACKEND_VALUE_TOTAL: Final = MetricSpec(
+    "triton_backend_value_total",
+    "Counter of a backend or Python model on Triton's metrics page, by the name that"
+    " `backend_metrics` gives it. Starts over with the model.",
+    (*_MODEL, "name"),
+    outlives_process=True,
+)
 REQUEST_FAILURES: Final = MetricSpec(
     "triton_request_failures_total",
     "Failed requests by reason (REJECTED, CANCELED, BACKEND, OTHER), our own included,"

@@ -25,7 +25,7 @@ from exporter.features.comparison.comparison_collector import (
 from exporter.features.comparison.comparison_inputs import GoldenInputs
 from exporter.features.comparison.comparison_settings import ComparisonSettings
 from exporter.features.discovery.server_collector import ServerSettings
-from exporter.features.statistics.statistics_collector import StatisticsSettings
+from exporter.features.statistics.statistics_settings import StatisticsSettings
 from pages.units import percent
 
 if TYPE_CHECKING:

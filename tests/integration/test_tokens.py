@@ -39,6 +39,7 @@ class TritonPythonModel:
         self.show("vllm:num_requests_running", "GAUGE", me, float("nan"))
         self.show("vllm:prompt_tokens_total", "COUNTER", me, 5)
         self.show("vllm:num_preemptions_total", "GAUGE", me, -3)
+        self.show("my:queue", "GAUGE", {**me, "lane": "a"}, 7)
         self.show("nv_inference_count", "COUNTER", {**me, "x": "forged"}, 1e6)
         self.show("vllm:kv_cache_usage_perc", "GAUGE", {**me, "n": "x" * 3000}, 1)
         for number in range(20):
@@ -201,6 +202,8 @@ def test_nothing_of_production_is_lost_or_made_up_by_restarts_and_reloads(
 
 def test_a_hostile_model_costs_nobody_else_a_number(server, config, start_sidecar):
     urllib3.request("POST", f"http://{server.http}/v2/repository/models/hostile/load")
+    (statistics,) = (c for c in config["collectors"] if c["kind"] == "statistics")
+    statistics["backend_metrics"] = {"queue": {"series": "my:queue"}}
     sidecar = start_sidecar(config)
     clients = Clients(server)
     sidecar.wait(lambda page: counted(page, "output") == 0)
@@ -216,6 +219,9 @@ def test_a_hostile_model_costs_nobody_else_a_number(server, config, start_sideca
         refused = page.value("tritonwatch_metrics_page_refused_total", reason=reason)
         assert refused > 0, reason
     assert page.value("triton_backend_requests_waiting", **LLM) is not None
+    # The configuration names one more.
+    queue = page.all("triton_backend_value")
+    assert queue == [({**hostile, "name": "queue"}, 7)]
 
 
 def test_energy_of_tokens_balances_with_that_of_the_model(

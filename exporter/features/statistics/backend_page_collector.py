@@ -9,6 +9,7 @@ from pydantic import Field
 from exporter import errors
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.own_traffic import NOTHING, OwnCounts, OwnTokens
+from exporter.features.statistics.chosen_series import ChosenSeries, MoreBackendMetrics
 from exporter.features.statistics.server_page import BackendMetrics, page_of
 from exporter.features.statistics.token_counts import (
     TokenCounts,
@@ -31,6 +32,10 @@ class BackendPageSettings(CollectorSettings):
     timeout_seconds: float = Field(default=2.0, gt=0, le=60)
     """Timeout of a request to the page."""
 
+    backend_metrics: MoreBackendMetrics = Field(default={})
+    """More metrics of the server, by a name of your choice, as `backend_metrics` of the
+    collector `statistics`."""
+
     def build(self, access: Access) -> BackendPageCollector:
         """The collector."""
         return BackendPageCollector(self, access)
@@ -43,6 +48,7 @@ class BackendPageCollector:
         self._settings = settings
         self._access = access
         self._backends = BackendMetrics()
+        self._chosen = ChosenSeries(settings.backend_metrics)
         self._tokens: dict[ModelKey, TokenCounts] = {}
         self._gone = OwnCounts()
         """Our own requests to models that are no longer listed."""
@@ -69,7 +75,7 @@ class BackendPageCollector:
             for key, counts in self._tokens.items():
                 counts.server_gone(self._ours(before, key))
             raise
-        page = page_of(body)
+        page = page_of(body, self._chosen)
         # The ledger is read again after the page, as with the statistics.
         after = self._access.own.snapshot()
         for key in models:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from exporter import catalogue, errors
+from exporter.features.statistics.chosen_series import Chosen, ChosenSeries, model_of
 from exporter.features.statistics.production_counts import cross_checked
 from exporter.samples import BucketSample, Sample
 from exporter.triton.metrics_page import lines_of, read_page
@@ -71,11 +72,16 @@ class Page:
     """Cumulative counts by bound in milliseconds, "sum" and "count"."""
     backend: Mapping[ModelKey, Mapping[str, float]] = field(default_factory=dict)
     """Values that its backend reports, by field of `upstream.BACKEND`."""
+    chosen: Mapping[ModelKey, Chosen] = field(default_factory=dict)
+    """Values of the series that the configuration names."""
     refused: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Lines by the reason for which they were not used."""
 
 
-def page_of(body: bytes) -> Page:
+_NONE: Final = ChosenSeries({})
+
+
+def page_of(body: bytes, chosen: ChosenSeries = _NONE) -> Page:
     """Read a metrics page; lines that cannot be read are counted."""
     own = read_page(body, _OWN_LINES, most_series=MAX_SERIES)
     refused = own.refused
@@ -106,7 +112,8 @@ def page_of(body: bytes) -> Page:
             part = labels.get("le", "") if part == "bucket" else part
             first[key][part] = first[key].get(part, 0.0) + value
     backend = _backend(body, refused)
-    return Page(dict(counters), pending, failures, dict(first), backend, refused)
+    more = chosen.read(body, refused)
+    return Page(dict(counters), pending, failures, dict(first), backend, more, refused)
 
 
 def _backend(body: bytes, refused: Counter[str]) -> dict[ModelKey, dict[str, float]]:
@@ -116,7 +123,7 @@ def _backend(body: bytes, refused: Counter[str]) -> dict[ModelKey, dict[str, flo
     for name, labels, value in page.series:
         label = _SELECTING[name]
         field_name = _BACKEND_FIELDS.get((name, label, labels.get(label, "")))
-        key = _key_of(labels)
+        key = model_of(labels)
         if field_name is None or key is None:
             continue
         is_ratio = field_name == "kv_cache"
@@ -128,13 +135,6 @@ def _backend(body: bytes, refused: Counter[str]) -> dict[ModelKey, dict[str, flo
         before = fields.get(field_name, 0.0)
         fields[field_name] = max(before, value) if is_ratio else before + value
     return dict(found)
-
-
-def _key_of(labels: Mapping[str, str]) -> ModelKey | None:
-    """Return the model of a backend's series; vLLM without Triton knows no versions."""
-    if "model" in labels and "version" in labels:
-        return labels["model"], labels["version"]
-    return (labels["model_name"], "") if "model_name" in labels else None
 
 
 @dataclass(slots=True)
@@ -178,8 +178,14 @@ class CrossCheck:
     (Triton 2.51, executed).
     """
 
-    def __init__(self, client: HttpClient, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        client: HttpClient,
+        timeout_seconds: float,
+        chosen: ChosenSeries = _NONE,
+    ) -> None:
         self._client = client
+        self._chosen = chosen
         self._timeout_seconds = timeout_seconds
         self._references: dict[tuple[ModelKey, str], _Reference] = {}
         self._is_readable = True
@@ -203,7 +209,7 @@ class CrossCheck:
         if not self._is_readable:
             log.info("metrics_page_read_again", address=self._client.address)
         self._is_readable = True
-        return page_of(body)
+        return page_of(body, self._chosen)
 
     def compare(
         self,
@@ -278,6 +284,8 @@ class BackendMetrics:
                 if name in _SPECS:
                     spec, labels = _SPECS[name]
                     yield Sample(spec, value, (*key, *labels))
+            for (spec, name), value in page.chosen.get(key, {}).items():
+                yield Sample(spec, value, (*key, name))
             yield from first.get(key, ())
 
 

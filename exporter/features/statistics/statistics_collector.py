@@ -5,77 +5,39 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import structlog
-from pydantic import Field
 
 from exporter import catalogue, errors
-from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.own_traffic import NOTHING, OwnCounts
 from exporter.access.work_board import WorkSnapshot
 from exporter.features.statistics import declared_calls
-from exporter.features.statistics.declared_calls import DeclaredCalls
+from exporter.features.statistics.chosen_series import ChosenSeries
 from exporter.features.statistics.production_counts import Production
 from exporter.features.statistics.server_page import BackendMetrics, CrossCheck
 from exporter.features.statistics.several_servers import SeveralServers
-from exporter.features.statistics.token_counts import GeneratedWork, TokenEstimate
+from exporter.features.statistics.token_counts import GeneratedWork
 from exporter.features.statistics.unwatched_gap import UnwatchedGap
 from exporter.features.statistics.watched_model import WatchedModel
-from exporter.features.statistics.watchers import Watchers, WatcherSettings
+from exporter.features.statistics.watchers import Watchers
 from exporter.samples import Sample
 from exporter.system.local_server import LocalServer, same_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from exporter.access.collector_base import Access
     from exporter.access.inventory import ModelKey
     from exporter.features.statistics.server_page import Page
+    from exporter.features.statistics.statistics_settings import StatisticsSettings
     from exporter.samples import AnySample
-    from exporter.settings import ModelMention
     from exporter.system.local_server import ServerProcess
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.protocol_types import ModelStatistics
 
 
 log = structlog.get_logger()
-
-
-class StatisticsSettings(CollectorSettings):
-    """Requests, inferences, queue time and compute time of production."""
-
-    kind: Literal["statistics"] = "statistics"
-    timeout_seconds: float = Field(default=2.0, gt=0, le=60)
-    """Timeout of one request to the server."""
-    cross_check: bool = Field(default=True)
-    """Compare Triton's own metrics page with the statistics API, if the page can be
-    read."""
-    calls: DeclaredCalls = Field(default={}, max_length=10_000)
-    """Calls that each Python model makes to other models (BLS) for one request:
-    `{parent: {child: 1}}`, with the largest number if it varies, or `{parent: {}}` if
-    it calls none. Calls made to answer our own requests then do not count as
-    production.
-    """
-    watchers: tuple[WatcherSettings, ...] = Field(default=(), max_length=8)
-    """Other sidecars that watch this server. Their requests count as unattributed, not
-    as production.
-    """
-
-    token_estimates: dict[str, TokenEstimate] = Field(default={}, max_length=10_000)
-    """Mean number of tokens per request, by model name, for models that report none."""
-    state_file: Path | None = Field(default=None)
-    """File that keeps the latest reading across restarts, so that requests that Triton
-    counted while tritonwatch was down are known. They count as unattributed.
-    """
-
-    def model_mentions(self) -> Iterator[ModelMention]:
-        """The models of declared calls."""
-        return declared_calls.mentions(self.calls)
-
-    def build(self, access: Access) -> StatisticsCollector:
-        """The collector."""
-        return StatisticsCollector(self, access)
 
 
 class _AnotherServerError(errors.UnavailableError):
@@ -108,7 +70,11 @@ class StatisticsCollector:
         """Triton's metrics page as of the latest read."""
         self._generated = GeneratedWork(access, settings.token_estimates)
         self._cross_check = (
-            CrossCheck(access.metrics, settings.timeout_seconds)
+            CrossCheck(
+                access.metrics,
+                settings.timeout_seconds,
+                ChosenSeries(settings.backend_metrics),
+            )
             if settings.cross_check and access.metrics is not None
             else None
         )

@@ -10,7 +10,7 @@ from golden_probing import DEMO, Probing, labelled
 from production import Production
 from waiting import patience
 
-from exporter.features.statistics.statistics_collector import StatisticsSettings
+from exporter.features.statistics.statistics_settings import StatisticsSettings
 from exporter.triton.protocol_types import InferRequest
 
 pytestmark = pytest.mark.triton

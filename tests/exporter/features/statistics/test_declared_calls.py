@@ -10,7 +10,7 @@ from fake_triton import FakeModel, FakeTriton
 from exporter import errors
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.own_traffic import OwnTraffic
-from exporter.features.statistics.statistics_collector import StatisticsSettings
+from exporter.features.statistics.statistics_settings import StatisticsSettings
 from exporter.own_requests.reach import own_inference
 from exporter.runtime.model_mentions import misfits
 from exporter.triton.grpc import GrpcClient

@@ -15,7 +15,7 @@ from exporter import errors
 from exporter.access.inventory import Inventory
 from exporter.access.own_traffic import Booking, OwnCounts, OwnTraffic
 from exporter.features.statistics.production_counts import Production
-from exporter.features.statistics.statistics_collector import StatisticsSettings
+from exporter.features.statistics.statistics_settings import StatisticsSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import ModelSpec

@@ -57,6 +57,17 @@ def test_vllm_is_read():
     }
 
 
+def test_types_that_change_are_ignored():
+    read = page(
+        "# TYPE vllm:num_requests_running gauge",
+        f"vllm:num_requests_running{{{LABELS}}} 3",
+        "# TYPE vllm:num_requests_running histogram",
+        f'vllm:num_requests_running{{{LABELS},engine="1"}} 4',
+    )
+    assert shown(read) == {("triton_backend_requests_running", KEY): 7}
+    assert not read.refused
+
+
 def test_tensorrt_llm_is_read():
     requests, blocks = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
     lengths = 'response_metric_type="total_output_tokens"'
