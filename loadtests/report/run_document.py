@@ -39,6 +39,7 @@ _QUANTILE_TICKS: Final = tuple(
     for q in (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 )
 _MOST_PHASE_MARKS: Final = 12
+_MOST_PHASES: Final = 100
 _MS: Final = 1e3
 _SECONDS: Final = Axis("seconds from the start of the run", low=0.0)
 _QUANTILES: Final = ("p50", "p90", "p95", "p99", "p999")
@@ -298,7 +299,10 @@ def _latency(report: RunReport, latency: Latency, quantile: str) -> str:
 
 
 def _profile(report: RunReport) -> Iterator[Block]:
-    if report.parts:
+    if len(report.parts) > _MOST_PHASES:
+        text = f"{len(report.parts)} phases of the profile; a report's --json has them."
+        yield Paragraph(text, soft=True)
+    elif report.parts:
         table = Table(
             ("phase", "from", "to", "offered/s", "requests", "p50", "p99", "missed"),
             [

@@ -232,10 +232,11 @@ def _slices(result: RunResult) -> Iterator[Slice]:
 
 
 def _parts(result: RunResult) -> Iterator[Part]:
-    late, due = result.requests.waits, result.requests.intended
+    order = np.argsort(result.requests.intended, kind="stable")
+    late, due = result.requests.waits[order], result.requests.intended[order]
     for phase in phases_of(result.about.profile):
         start, end = phase.start_seconds, phase.end_seconds
-        inside = late[(due >= start) & (due < end)]
+        inside = late[slice(*np.searchsorted(due, (start, end)))]
         missed = np.count_nonzero(~np.isfinite(inside))
         yield Part(
             name=phase.name,

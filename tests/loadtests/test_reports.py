@@ -178,6 +178,16 @@ def test_phases_of_the_profile_are_told_apart() -> None:
     assert sum(part.requests for part in report.parts) == report.requests
 
 
+def test_a_page_does_not_list_hundreds_of_phases() -> None:
+    profile = {"kind": "on_off", "on_seconds": 0.1, "off_seconds": 0.1}
+    report = report_of(made(profile={**profile, "duration_seconds": SECONDS}))
+    assert len(report.parts) == 400
+    assert sum(part.requests for part in report.parts) == report.requests
+    told = page_text.render(run_document.document(report))
+    assert "400 phases of the profile; a report's --json has them." in told
+    assert len(told.splitlines()) < 40
+
+
 def test_a_report_survives_json_and_the_page_is_whole_by_itself() -> None:
     report = report_of(made(missed=0.01, verdict=Verdict(reasons=("noise",))))
     again = RunReport.model_validate_json(report.model_dump_json())
