@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from importlib.metadata import version
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.metrics.export import MetricExportResult
@@ -49,14 +51,44 @@ _UNKNOWN_START: Final = 0
 _LARGEST_COUNT: Final = 2**64 - 1
 _LARGEST_INTEGER: Final = 2**63 - 1
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
-_PACE: Final = "triton_request_time_per_output_token_seconds"
+_FIRST: Final = "triton_request_first_response_seconds"
 _GENERATION: Final = {
-    "triton_request_first_response_seconds": "gen_ai.server.time_to_first_token",
-    _PACE: "gen_ai.server.time_per_output_token",
+    _FIRST: "gen_ai.server.time_to_first_token",
+    "triton_request_time_per_output_token_seconds": "gen_ai.server.time_per_output_token",
     "triton_request_duration_seconds": "gen_ai.server.request.duration",
 }
 """Histograms that OpenTelemetry's semantic conventions for generative AI have, too (status:
 development), and their names there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Facts about the models that generate which no sample has."""
+
+    target: str = ""
+    """Address of the server: host and port, or a URL."""
+    operations: Mapping[str, str] = field(default_factory=dict)
+    """Their purpose by pattern of their names, in the words of the conventions."""
+
+    def attributes(self, model: str, version: str) -> dict[str, str | int]:
+        """Return the conventions' attributes of a model."""
+        chosen = (
+            operation
+            for pattern, operation in self.operations.items()
+            if fnmatchcase(model, pattern)
+        )
+        found: dict[str, str | int] = {
+            "gen_ai.operation.name": next(chosen, "text_completion"),
+            "gen_ai.provider.name": "triton",
+            "gen_ai.request.model": model,
+            "gen_ai.response.model": f"{model}:{version}",
+        }
+        at = urlsplit(self.target if "://" in self.target else f"//{self.target}")
+        if at.hostname:
+            found["server.address"] = at.hostname
+        if at.port is not None:
+            found["server.port"] = at.port
+        return found
 
 
 class OtlpExporter:
@@ -66,13 +98,16 @@ class OtlpExporter:
         self._settings = settings
         self._start_ns = start_ns
         self._resource = resource(settings.resource, target)
+        self._generation = Generation(target, settings.operations)
         # gRPC takes names in lower case only; to HTTP they are all the same.
         headers = {k.lower(): v.get_secret_value() for k, v in settings.headers.items()}
         self._metrics, self._spans = _exporters(settings, headers)
 
     def send_metrics(self, samples: Iterable[AnySample], now_ns: int) -> bool:
         """Send all samples in one request; whether the collector took them."""
-        data = metrics_data(samples, self._resource, self._start_ns, now_ns)
+        data = metrics_data(
+            samples, self._resource, self._start_ns, now_ns, self._generation
+        )
         # Older exporters let the errors of a session, which are OSErrors, through.
         with contextlib.suppress(OSError):
             result = self._metrics.export(
@@ -111,7 +146,11 @@ def resource(attributes: Mapping[str, str], target: str) -> Resource:
 
 
 def metrics_data(
-    samples: Iterable[AnySample], about: Resource, start_ns: int, now_ns: int
+    samples: Iterable[AnySample],
+    about: Resource,
+    start_ns: int,
+    now_ns: int,
+    generation: Generation = Generation(),
 ) -> sdk.MetricsData:
     """The SDK's data of all samples: totals since they were created, as far as known.
 
@@ -125,7 +164,7 @@ def metrics_data(
     # A clock may have been set back since.
     start_ns = min(start_ns, now_ns)
     metrics = [_metric(group, start_ns, now_ns) for group in grouped.values()]
-    metrics += list(_conventional(metrics))
+    metrics += list(_conventional(metrics, generation))
     scope = sdk.ScopeMetrics(_SCOPE, metrics, "")
     return sdk.MetricsData([sdk.ResourceMetrics(about, [scope], "")])
 
@@ -223,20 +262,22 @@ def _number(value: float) -> float:
     return value if abs(value) <= _LARGEST_INTEGER else float(value)
 
 
-def _conventional(metrics: Sequence[sdk.Metric]) -> Iterator[sdk.Metric]:
+def _conventional(
+    metrics: Sequence[sdk.Metric], generation: Generation
+) -> Iterator[sdk.Metric]:
     """Yield the histograms of `_GENERATION` under the conventions' names and attributes.
 
-    Of models whose responses are one token each: of others, traces know no tokens.
+    Of models that streamed an answer.
     """
     generating = {
         _model(point)
         for metric in metrics
-        if metric.name == _PACE
+        if metric.name == _FIRST
         for point in _latencies(metric)
     }
     for metric in metrics:
         points = [
-            replace(point, attributes=_conventional_attributes(point))
+            replace(point, attributes=generation.attributes(*_model(point)))
             for point in _latencies(metric)
             if _model(point) in generating
         ]
@@ -256,22 +297,9 @@ def _latencies(metric: sdk.Metric) -> Iterable[sdk.ExponentialHistogramDataPoint
     return ()
 
 
-def _model(point: sdk.ExponentialHistogramDataPoint) -> tuple[object, object]:
+def _model(point: sdk.ExponentialHistogramDataPoint) -> tuple[str, str]:
     attributes = point.attributes or {}
-    return attributes.get("model"), attributes.get("version")
-
-
-def _conventional_attributes(
-    point: sdk.ExponentialHistogramDataPoint,
-) -> dict[str, str]:
-    model, version = _model(point)
-    return {
-        # Triton does not say what a model's answers are for; a prompt is continued.
-        "gen_ai.operation.name": "text_completion",
-        "gen_ai.provider.name": "triton",
-        "gen_ai.request.model": str(model),
-        "gen_ai.response.model": f"{model}:{version}",
-    }
+    return str(attributes.get("model")), str(attributes.get("version"))
 
 
 def _readable(span: Span, about: Resource) -> ReadableSpan:

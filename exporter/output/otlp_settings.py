@@ -9,6 +9,8 @@ from pydantic import Field, field_validator
 
 from exporter.settings import Headers, Settings
 
+Operation = Literal["chat", "generate_content", "text_completion"]
+
 
 class OtlpSettings(Settings):
     """OTLP collector to which all samples are also pushed.
@@ -34,6 +36,11 @@ class OtlpSettings(Settings):
     traces: bool = Field(default=False)
     """Push a span for every probe, and send its context to Triton as traceparent, so
     that Triton's own trace becomes part of the same trace."""
+
+    operations: dict[str, Operation] = Field(default={}, max_length=100)
+    """`gen_ai.operation.name` of models that stream answers, by shell-style pattern of
+    their names; the first that matches. `text_completion` for others: Triton does not
+    show what an answer is for."""
 
     @field_validator("endpoint")
     @classmethod

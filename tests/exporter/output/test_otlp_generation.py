@@ -7,7 +7,7 @@ from opentelemetry.sdk.resources import Resource
 
 from exporter import catalogue
 from exporter.histograms.histogram import Histogram
-from exporter.output.otlp import metrics_data
+from exporter.output.otlp import Generation, metrics_data
 from exporter.samples import HistogramSample, Sample
 
 EXPECTED = {
@@ -25,7 +25,8 @@ def sample(spec, model, *seconds):
 
 
 def sent(*samples):
-    data = metrics_data(samples, Resource({}), 5, 9)
+    generation = Generation("triton.example:8001", {"chat*": "chat"})
+    data = metrics_data(samples, Resource({}), 5, 9, generation)
     (scope,) = data.resource_metrics[0].scope_metrics
     return {metric.name: metric for metric in scope.metrics}
 
@@ -42,6 +43,8 @@ def test_a_model_whose_responses_are_tokens_has_the_conventions_names(name, spec
         "gen_ai.provider.name": "triton",
         "gen_ai.request.model": "llm",
         "gen_ai.response.model": "llm:3",
+        "server.address": "triton.example",
+        "server.port": 8001,
     }
     same = next(p for p in ours.data.data_points if p.attributes["model"] == "llm")
     for what in ("count", "sum", "scale", "positive", "start_time_unix_nano"):
@@ -49,10 +52,36 @@ def test_a_model_whose_responses_are_tokens_has_the_conventions_names(name, spec
     assert (point.count, point.sum) == (3, 1.25)
 
 
-def test_without_known_tokens_no_time_is_said_to_be_a_tokens():
+def test_without_known_tokens_there_is_no_time_per_token():
     durations = sample(catalogue.REQUEST_DURATION, "llm", 1.0)
+    assert set(sent(durations)) == {durations.spec.name}
     first = sample(catalogue.FIRST_RESPONSE, "llm", 0.5)
-    assert set(sent(durations, first)) == {durations.spec.name, first.spec.name}
+    assert set(sent(durations, first)) == {
+        durations.spec.name,
+        first.spec.name,
+        "gen_ai.server.time_to_first_token",
+        "gen_ai.server.request.duration",
+    }
+
+
+def test_what_a_model_is_for_is_configured():
+    found = sent(sample(catalogue.FIRST_RESPONSE, "chat-7b", 0.5))
+    (point,) = found["gen_ai.server.time_to_first_token"].data.data_points
+    assert point.attributes["gen_ai.operation.name"] == "chat"
+
+
+@pytest.mark.parametrize(
+    ("target", "address", "port"),
+    [
+        ("https://models.example/v1", "models.example", None),
+        ("[::1]:8001", "::1", 8001),
+        ("", None, None),
+    ],
+)
+def test_the_server_is_where_requests_go(target, address, port):
+    found = Generation(target).attributes("llm", "3")
+    assert found.get("server.address") == address
+    assert found.get("server.port") == port
 
 
 def test_the_start_of_a_total_that_outlives_the_process_is_unknown():
