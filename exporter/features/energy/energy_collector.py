@@ -7,11 +7,12 @@ without sensors pays next to nothing.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 import structlog
 
-from exporter.features.energy.sources.power_source import Surroundings
+from exporter.errors import TritonError
+from exporter.features.energy.sources.power_source import Boundary, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.features.energy.energy_ledger import Ledger
     from exporter.features.energy.energy_settings import EnergySettings
-    from exporter.features.energy.sources.power_source import Boundary, PowerSource
+    from exporter.features.energy.sources.power_source import PowerSource
     from exporter.samples import AnySample
 
 log = structlog.get_logger()
@@ -60,20 +61,59 @@ class EnergyCollector:
             source.close()
 
     def _find_sources(self) -> None:
-        for settings in self._settings.sources:
-            if settings.boundary in self._sources:
+        for boundary in get_args(Boundary):
+            if boundary in self._sources:
                 continue
-            source = settings.find(self._surroundings)
+            source = self._found(boundary)
             if source is None:
                 continue
             log.info(
                 "power_source",
-                boundary=settings.boundary,
-                source=settings.kind,
+                boundary=boundary,
+                source=source.kind,
                 found=source.description,
             )
-            self._sources[settings.boundary] = source
+            self._sources[boundary] = source
         if self._sources and self._ledger is None:
             from exporter.features.energy.energy_ledger import Ledger  # noqa: PLC0415 - see above
 
             self._ledger = Ledger(self._settings, self._access)
+
+    def _found(self, boundary: Boundary) -> PowerSource | None:
+        """Return the first source that can be read, or else the first that exists."""
+        unreadable: PowerSource | None = None
+        for settings in self._settings.sources:
+            if settings.boundary != boundary:
+                continue
+            try:
+                source = settings.find(self._surroundings)
+            except TritonError:
+                if self._access.board.current.up:
+                    continue
+                # It is preferred to the next ones: the server may still be starting.
+                break
+            if source is None:
+                continue
+            if _is_readable(source):
+                if unreadable is not None:
+                    log.warning(
+                        "power_source_unreadable",
+                        boundary=boundary,
+                        source=unreadable.kind,
+                        instead=source.kind,
+                    )
+                    unreadable.close()
+                return source
+            if unreadable is None:
+                unreadable = source
+            else:
+                source.close()
+        return unreadable
+
+
+def _is_readable(source: PowerSource) -> bool:
+    try:
+        readings = source.read()
+    except TritonError:
+        return False
+    return not readings or any(not reading.faults for reading in readings)

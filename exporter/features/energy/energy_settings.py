@@ -80,8 +80,10 @@ class PowerSettings(CollectorSettings):
         min_length=1,
         max_length=16,
     )
-    """Sources in order of preference. For each boundary (gpu, host) the first available
-    one is used."""
+    """Sources in order of preference. For each boundary (gpu, host) the first one that
+    can be read is used, or else the first that exists. While Triton is down, the boards
+    wait for its metrics page if that comes first.
+    """
     window_seconds: float = Field(default=5.0, ge=1, le=600)
     """Minimum length of the windows in which energy is divided among models. Set it
     higher than the longest execution."""

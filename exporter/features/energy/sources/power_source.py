@@ -126,5 +126,9 @@ class SourceSettings(Settings):
         raise NotImplementedError
 
     def find(self, surroundings: Surroundings) -> PowerSource | None:
-        """The source, if this machine has it; cheap where it does not."""
+        """The source, if this machine has it, readable or not; cheap where it does not.
+
+        Raises:
+            TritonError: the server cannot be asked whether it has it.
+        """
         raise NotImplementedError

@@ -58,16 +58,17 @@ class TritonGaugesSettings(SourceSettings):
         return "gpu"
 
     def find(self, surroundings: Surroundings) -> TritonGauges | None:
-        """The source, where the page shows a board that takes power."""
+        """The source, where the page shows a board that takes power.
+
+        Raises:
+            TritonError: the page cannot be had.
+        """
         if surroundings.metrics is None:
             return None
         source = TritonGauges(self.idle_watts, surroundings, surroundings.metrics)
-        try:
-            shown = source.page()
-        except errors.TritonError:
-            return None
         power = upstream.GPU_POWER.name
-        return source if any(page.get(power) for page in shown.values()) else None
+        shown = source.page().values()
+        return source if any(page.get(power) for page in shown) else None
 
 
 class TritonGauges:

@@ -85,3 +85,45 @@ def test_modelled_power_of_the_boards_is_divided_among_the_models(scene, page, g
     scene.run(30)
     assert scene.sources() == {("gpu", "model")}
     assert scene.labels(catalogue.MODEL_ENERGY) == {(*KEY, "gpu", "model", "busy_time")}
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_sensor_that_cannot_be_read_gives_way_to_the_next(scene, tmp_path, readable):
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (zone / "name").write_text("package-0")
+    if readable:
+        (zone / "energy_uj").write_text("1")
+    rapl = {"kind": "rapl", "root": str(tmp_path)}
+    both, alone = scene(rapl, MODELLED_HOST), scene(rapl)
+    for found in (both, alone):
+        found.run(2)
+    assert both.sources() == {("host", "rapl" if readable else "model")}
+    # A sensor without an alternative is shown with its fault.
+    assert alone.sources() == {("host", "rapl")}
+    faults = {labels[-1] for labels in alone.labels(catalogue.SENSOR_FAULT)}
+    assert ("unreadable" in faults) == (not readable)
+
+
+@pytest.mark.parametrize("kind", ["triton", "model"])
+def test_modelled_power_does_not_replace_a_page_of_a_server_that_starts(
+    scene, page, kind
+):
+    scene = scene({"kind": "triton"}, MODELLED_GPU, metrics=page.client)
+    page.status = 503
+    scene.run(2)
+    assert not scene.sources()
+    page.status = 200
+    page.body = GAUGES if kind == "triton" else b""
+    scene.run(60)
+    assert scene.sources() == {("gpu", kind)}
+
+
+def test_modelled_power_replaces_the_page_of_a_server_that_is_up_and_has_none(
+    scene, page
+):
+    scene = scene({"kind": "triton"}, MODELLED_GPU, metrics=page.client)
+    page.status = 503
+    scene.access.board.publish(Inventory(up=True, ready=True))
+    scene.run(2)
+    assert scene.sources() == {("gpu", "model")}
