@@ -6,7 +6,9 @@ failures. So 0 W is unknown, and a constant energy counter is frozen, not idle.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from statistics import median_high
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
@@ -41,8 +43,9 @@ _READ: Final = (
 _LINES: Final = lines_of(item.name for item in _READ)
 _MOST_GPUS: Final = 256
 _MOST_SERIES: Final = 10_000
-# --metrics-interval-ms of Triton, by default.
-_UPDATE_SECONDS: Final = 2.0
+# --metrics-interval-ms of Triton is 2 s by default, and an update may be a second late.
+_UPDATE_SECONDS: Final = 3.0
+_MOST_INTERVALS: Final = 5
 
 
 class TritonGaugesSettings(SourceSettings):
@@ -71,6 +74,25 @@ class TritonGaugesSettings(SourceSettings):
         return source if any(page.get(power) for page in shown) else None
 
 
+@dataclass(slots=True)
+class _Updates:
+    """The usual time between two values of a counter, as Triton was configured."""
+
+    joules: float | None = None
+    at: float = 0.0
+    intervals: deque[float] = field(
+        default_factory=lambda: deque(maxlen=_MOST_INTERVALS)
+    )
+
+    def add(self, joules: float | None, at: float) -> float:
+        """Return the usual seconds, of the latest intervals: a frozen counter is rare."""
+        if joules != self.joules:
+            if self.joules and joules:
+                self.intervals.append(at - self.at)
+            self.joules, self.at = joules, at
+        return max(_UPDATE_SECONDS, median_high(self.intervals or [0.0]))
+
+
 class TritonGauges:
     """Reads the page."""
 
@@ -85,6 +107,7 @@ class TritonGauges:
         self._idle_watts = idle_watts
         self._surroundings = surroundings
         self._client = client
+        self._updates: dict[str, _Updates] = defaultdict(_Updates)
 
     @property
     def description(self) -> str:
@@ -132,6 +155,7 @@ class TritonGauges:
         self, index: str, uuid: str, values: Mapping[str, float], at: float
     ) -> Reading:
         limit = values.get(upstream.GPU_POWER_LIMIT.name) or None
+        joules = values.get(upstream.GPU_ENERGY.name)
         device = Device(
             "gpu",
             self.kind,
@@ -139,9 +163,8 @@ class TritonGauges:
             index=index,
             idle_watts=self._idle_watts,
             max_watts=limit,
-            update_seconds=_UPDATE_SECONDS,
+            update_seconds=self._updates[uuid].add(joules, at),
         )
-        joules = values.get(upstream.GPU_ENERGY.name)
         return Reading(
             device,
             at,

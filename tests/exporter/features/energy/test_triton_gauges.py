@@ -86,8 +86,29 @@ def test_a_gauge_latched_at_zero_is_flagged_and_counts_nothing(page, surrounding
 
 def test_an_energy_gauge_that_stands_is_frozen_and_not_idle(page, surroundings):
     source, meter = TritonGaugesSettings().find(surroundings), Meter()
-    for number in range(6):
+    for number in range(9):
         page.show(joules=5000 + 240 * min(number // 2, 1))
+        meter.add(source.read()[0])
+    assert meter.faults == {"frozen"}
+
+
+@pytest.mark.parametrize("seconds", [2, 4, 10])
+def test_a_gauge_is_frozen_by_the_interval_that_triton_was_given(
+    page, surroundings, seconds
+):
+    """As by --metrics-interval-ms; one update of the default may be late."""
+    source, meter = TritonGaugesSettings().find(surroundings), Meter()
+    taken = []
+    for number in range(100):
+        late = 2 if seconds == 2 and number % 20 in {10, 11} else 0
+        joules = 5000 + 120 * ((number - late) // seconds * seconds)
+        page.show(joules=joules)
+        meter.add(source.read()[0])
+        if number % 10 == 9:
+            taken.append(meter.settle(meter.read_until))
+    assert all(known for _, known in taken[2:])
+    assert sum(joules for joules, _ in taken[2:]) == pytest.approx(120 * 80e6, rel=0.1)
+    for _ in range(2 * seconds + 4):
         meter.add(source.read()[0])
     assert meter.faults == {"frozen"}
 
