@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
@@ -28,6 +29,7 @@ Reason = Literal["own_requests", "nothing_ran", "other_load", "no_statistics", "
 _QUIET_RATIO: Final = 0.01
 # After this time without statistics the energy since then is unattributed.
 _SILENT_WINDOWS: Final = 6
+_SILENT_READS: Final = 3
 
 
 @dataclass(slots=True)
@@ -270,6 +272,8 @@ class Books:
         self._snapshot: WorkSnapshot | None = None
         self._next: WorkSnapshot | None = None
         """Ends the window, once the sensors showed the power until then."""
+        self._read_at: deque[float] = deque(maxlen=3)
+        """Monotonic seconds of the latest reads of the statistics."""
         self.skipped_until = 0.0
         """Monotonic seconds until which all energy is unattributed."""
 
@@ -285,6 +289,8 @@ class Books:
     ) -> Settled | None:
         """Close a window if a later reading of the statistics is covered by the meters."""
         before = self._snapshot
+        if snapshot is not None and snapshot.at not in self._read_at:
+            self._read_at.append(snapshot.at)
         if snapshot is not None and before is not None and snapshot.since > before.at:
             before = self._snapshot = self._next = None
         if snapshot is None or before is None:
@@ -335,6 +341,9 @@ class Books:
         """Settle without busy times, long after the latest read of the statistics."""
         last = self._snapshot.at if self._snapshot is not None else None
         silence = _SILENT_WINDOWS * self._window_seconds
+        # The shorter of two intervals: one of them may be an outage.
+        between = min((b - a for a, b in pairwise(self._read_at)), default=0.0)
+        silence = max(silence, _SILENT_READS * between)
         if last is None or now - last > silence:
             self._skip(now - (silence if last is None else 0.0))
             if last is not None:

@@ -293,6 +293,21 @@ def test_tokens_of_a_source_that_appears_late_are_not_those_of_one_window():
     assert max(seen) < 1_000
 
 
+@pytest.mark.parametrize("interval", [60, 300])
+def test_energy_is_attributed_however_rarely_the_statistics_are_read(interval):
+    machine = Machine(board(idle_watts=60.0))
+    for second in range(8 * interval):
+        machine.second([(A, 0.5, 200)], look=second % interval == 0)
+    whole = machine.total(lambda t: t.board)
+    skipped = machine.total(lambda t: t.unattributed["no_statistics"])
+    assert skipped < 0.5 * whole
+    assert machine.attributed(A) == pytest.approx(100 * 6 * interval, rel=0.05)
+    for _ in range(4 * interval):
+        machine.second([(A, 0.5, 200)], look=False)
+    after = machine.total(lambda t: t.unattributed["no_statistics"])
+    assert after - skipped > 160 * interval
+
+
 @pytest.mark.parametrize("late", [0, 3])
 def test_energy_is_unattributed_where_busy_times_are_missing(late):
     machine = Machine(board())
