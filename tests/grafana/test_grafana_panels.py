@@ -37,7 +37,6 @@ EMPTY = {
     "energy/GPU throttling": "No GPU was found",
     "energy/Driver errors (XID)": "No GPU was found",
     "drift/Retrain within": "unknown",
-    "drift/Schema violations": "No violation",
     "answers/Duration of the latest load": "kind: cold_start",
     "runs/Active runs": "--sidecar URL",
     "runs/Phases of runs": "--sidecar URL",

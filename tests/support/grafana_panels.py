@@ -53,7 +53,7 @@ def answers(
     """Return Prometheus' answers to each panel's queries, by panel and ref id."""
     return {
         str(panel["id"]): {
-            target["refId"]: _answer(server, panel, target, span)
+            target["refId"]: _answer(server, dashboard, panel, target, span)
             for target in panel["targets"]
         }
         for panel in dashboard["panels"]
@@ -62,13 +62,20 @@ def answers(
 
 
 def _answer(
-    server: Prometheus, panel: dict[str, Any], target: dict[str, Any], span: Span
+    server: Prometheus,
+    dashboard: dict[str, Any],
+    panel: dict[str, Any],
+    target: dict[str, Any],
+    span: Span,
 ) -> Any:
     query = target["expr"]
     repeated = panel.get("repeat")
     if repeated:
         # Grafana draws one panel a value, at first none; the first will do.
-        values = server.get(f"label/{repeated}/values")
+        variables = {v["name"]: v for v in dashboard["templating"]["list"]}
+        asked = promql.filled_in(variables[repeated]["query"])
+        selector = asked.removeprefix("label_values(").rpartition(",")[0]
+        values = server.get(f"label/{repeated}/values", **{"match[]": selector})
         if not values:
             return {"resultType": "vector", "result": []}
         query = query.replace(f"${repeated}", values[0])
