@@ -22,6 +22,8 @@ _YES_NO: Final = models.DynamicConfigValue(
         {"type": "value", "options": {"1": {"text": "yes"}, "0": {"text": "no"}}},
     ],
 )
+_ABSENT: Final = models.DynamicConfigValue(id_val="noValue", value="-")
+"""A row without this column's value; without rows, the table says how to turn them on."""
 _PLAIN: Final = models.DynamicConfigValue(id_val="unit", value="short")
 
 
@@ -93,6 +95,8 @@ def rows(  # noqa: PLR0913 - one argument a property of the panel, all by name
         every = [query.legend for query in columns]
         for name in every if colored is None else colored:
             panel = panel.override_by_name(name, [coloring])
+    for query in columns:
+        panel = panel.override_by_name(query.legend, [_ABSENT])
     for name in yes_no:
         panel = panel.override_by_name(name, [_YES_NO])
     for name in plain:
