@@ -185,8 +185,12 @@ def _without_secrets(url: str) -> str:
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:  # half an IPv6 address
+        is_url = False
+    if not is_url:
         raise PlanError(
             f"found {_without_secrets(url)!r}; want a URL like http://localhost:8004",
             "--sidecar",

@@ -242,8 +242,9 @@ def _term(part: str) -> Term:
 def _latency(
     part: str, measure: str | None, percentile: str, amount: str, unit: str
 ) -> Term:
-    share, limit = float(percentile), _limit(part, amount, unit, "--slo")
-    if not 0 < share < 100:  # noqa: PLR2004 - percent
+    limit = _limit(part, amount, unit, "--slo")
+    allowed = round(1.0 - float(percentile) / 100.0, 12)
+    if not 0 < allowed < 1:
         raise PlanError(f"found {part!r}; want a percentile between 0 and 100", "--slo")
     shown = f"{f'{measure}_' if measure else ''}p{percentile}<{amount}{unit}"
-    return Term(shown, round(1.0 - share / 100.0, 12), limit, _measure(measure))
+    return Term(shown, allowed, limit, _measure(measure))

@@ -37,10 +37,11 @@ def run(options: argparse.Namespace) -> int:
     profile = scenario.profile
     with announced(options, "load", scenario.name, profile.kind, profile.phases()):
         before = _page(options.metrics)
+        url = None if before is None else options.metrics
         with Guard(scenario.target.target(), GuardLimits()) as guard:
             result = _measured(scenario, line)
         result = guarded(result, guard.watch(), strict=options.strict)
-        seen = sidecar_view.between(before, _page(options.metrics))
+        seen = sidecar_view.between(before, _page(url))
         result = replace(result, sidecar=seen)
     sys.stdout.write(page_text.render(run_document.document(report_of(result))))
     if options.json is not None:
@@ -49,7 +50,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _page(url: str | None) -> Page | None:
-    return None if url is None else sidecar_view.page(url)
+    found = None if url is None else sidecar_view.page(url)
+    if url is not None and found is None:
+        sys.stderr.write(
+            "tritonwatch: --metrics: no page of a sidecar could be read, so its phases "
+            "and energy are not in the report\n"
+        )
+    return found
 
 
 def _measured(scenario: Scenario, line: Line | None) -> RunResult:

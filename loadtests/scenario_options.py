@@ -79,14 +79,18 @@ def require_folders(*paths: Path | None) -> None:
 
 
 def _set_target(given: dict[str, Any], options: argparse.Namespace) -> None:
-    target: dict[str, Any] = dict(given.get("target") or {})
+    target = given.get("target") or {}
+    if not isinstance(target, dict):
+        return  # refused when it is checked, with its place in the file
+    target = dict(target)
     for key in ("protocol", "address", "ca_file"):
         value = getattr(options, key)
         if value is not None:
             target[key] = value
     headers = _pairs(options.header or (), "--header", "NAME=VALUE")
-    if headers:
-        target["headers"] = {**target.get("headers", {}), **headers}
+    before = target.get("headers") or {}
+    if headers and isinstance(before, dict):
+        target["headers"] = {**before, **headers}
     if target:
         given["target"] = target
 

@@ -147,6 +147,16 @@ def test_a_server_that_answers_nothing_with_success_is_a_hundred_percent_wrong(
         ),
         (["--model", "m", "--concurrency", "1", "--header", "x"], 2, "NAME=VALUE"),
         (["--model", "m", "--concurrency", "1", "--sidecar", "x"], 2, "want a URL"),
+        (
+            ["--model", "m", "--concurrency", "1", "--sidecar", "http://[::1"],
+            2,
+            "want a URL",
+        ),
+        (
+            ["--model", "m", "--concurrency", "1", "--slo", "p99.9999999999999<1s"],
+            2,
+            "want a percentile between 0 and 100",
+        ),
         (["--model", "m", "--concurrency", "1", "--batch", "3000"], 1, "failed"),
         (["--scenario", "no.yaml"], 2, "No such file"),
     ],
@@ -173,6 +183,26 @@ def test_a_payload_that_does_not_fit_is_told_before_the_run(
     )
     assert (status, out) == (2, "")
     assert "samples of the shape [5] for 'x'; double takes [8]" in err
+
+
+@pytest.mark.parametrize("target", ["5", "{headers: 5}"])
+def test_options_over_a_scenario_that_is_none_are_told(run, tmp_path, target) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(f"target: {target}\n", "utf-8")
+    given = ["--model", "m", "--concurrency", "1", "--header", "a=b"]
+    status, _, err = run("--scenario", file, "--address", "localhost:1", *given)
+    assert status == 2, err
+    assert "want a map of keys and values" in err
+
+
+def test_a_page_of_a_sidecar_that_cannot_be_read_is_told(run, unused_address) -> None:
+    with FakeTriton([FakeModel("m")]) as fake:
+        status, out, err = run(
+            *("--address", fake.grpc, "--model", "m", "--concurrency", "1"),
+            *("--duration", "0.3", "--metrics", f"http://{unused_address}/metrics"),
+        )
+    assert status in (0, 3), out
+    assert "--metrics: no page of a sidecar could be read" in err
 
 
 def test_a_scenario_file_is_run_and_options_go_over_it(run, tmp_path) -> None:
