@@ -121,6 +121,7 @@ class PlacementReader:
 
     def _page(self, client: HttpClient) -> dict[ModelKey, dict[str, float]]:
         page: dict[ModelKey, dict[str, float]] = defaultdict(dict)
+        shown = set()
         try:
             body = client.get("/metrics", timeout_seconds=self._timeout_seconds)
         except errors.TritonError:
@@ -131,10 +132,12 @@ class PlacementReader:
         ).series:
             uuid = labels.get("gpu_uuid", "")
             if name == GPU_MEMORY_TOTAL.name:
-                self._shown.add(uuid)
+                shown.add(uuid)
             elif "model" in labels and "version" in labels:
                 where = page[labels["model"], labels["version"]]
                 where[uuid] = where.get(uuid, 0.0) + value
+        # A server that was started again may see other boards.
+        self._shown = shown or self._shown
         return page
 
     def _note(self, page: dict[ModelKey, dict[str, float]]) -> None:

@@ -76,6 +76,19 @@ def test_boards_that_the_server_does_not_see_are_not_numbered(page):
     assert shares(page, there, (0, 1)) == [0.0, 0.5, 0.5]
 
 
+def test_boards_are_numbered_anew_once_the_server_sees_others(page):
+    there = boards("GPU-a", "GPU-b", "GPU-c")
+    reader = PlacementReader(page.client, 1.0)
+    for body, expected in (
+        (shown("GPU-a", "GPU-b", "GPU-c"), [0.0, 1.0, 0.0]),
+        ("", [0.0, 1.0, 0.0]),
+        (shown("GPU-a", "GPU-c"), [0.0, 0.0, 1.0]),
+    ):
+        page.body = body.encode()
+        found = reader.read(there, models((1,)), ask=True)
+        assert [found.share(KEY, board)[0] for board in there] == expected
+
+
 def test_numbers_of_boards_in_the_order_of_their_uuids_mean_nothing(page):
     page.body = shown("GPU-a", "GPU-b").encode()
     there = boards("GPU-a", "GPU-b", source="triton")
