@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from exporter.catalogue import energy_metrics
 from exporter.config import config_file, config_problems
 from exporter.config.kinds import AnyCollector, AnyProbe
 from exporter.config.openai_target import OpenAiTarget, patient
@@ -21,6 +22,7 @@ from exporter.features.statistics.statistics_settings import StatisticsSettings
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.network.addresses import is_address, without_brackets
 from exporter.output.otlp_settings import OtlpSettings
+from exporter.samples import MetricSpec
 from exporter.settings import Headers, ModelFilter, ModelMention, Settings, below
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.triton.tls_files import TlsFiles
@@ -134,6 +136,9 @@ class ListenSettings(Settings):
     """The listener of the taps."""
 
 
+_ENERGY: Final = frozenset(
+    spec.name for spec in vars(energy_metrics).values() if isinstance(spec, MetricSpec)
+)
 _INTERNAL_DOMAINS: Final = frozenset({"internal", "lan", "local", "localhost", "svc"})
 """Top-level domains that no public DNS server can answer for."""
 
@@ -229,12 +234,12 @@ class Config(Settings):
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
         problems += doubled_entries(self.drift)
-        problems += self._unlogged(kinds)
         problems += self._without_limits()
         if self.target.kind == "openai":
             problems += _triton_only(self)
-        elif "backend_page" in kinds:
-            problems += [_NO_PAGE]
+        else:
+            problems += self._without_events(kinds)
+            problems += [_NO_PAGE] if "backend_page" in kinds else []
         problems += [
             f"probe {name!r} has the name of a collector; choose another"
             for name in sorted(
@@ -245,16 +250,20 @@ class Config(Settings):
             raise ValueError("\n".join(problems))
         return self
 
-    def _unlogged(self, kinds: list[str]) -> list[str]:
-        """Objectives on an access log that nothing reads."""
-        if "access_log" in kinds:
-            return []
-        return [
-            f"slo {objective.name!r} has the source access_log, which needs a "
-            "collector of kind access_log; add one"
-            for objective in self.slos
-            if objective.kind == "availability" and objective.source == "access_log"
-        ]
+    def _without_events(self, kinds: list[str]) -> Iterator[str]:
+        """Yield the objectives whose events nothing reads."""
+        for objective in expanded(self.slos):
+            if objective.kind == "signal":
+                if self.power is None and objective.metric in _ENERGY:
+                    yield (
+                        f"slo {objective.name!r} judges {objective.metric}, which needs "
+                        "the section power; remove `power: null`"
+                    )
+            elif objective.needs and objective.needs not in kinds:
+                yield (
+                    f"slo {objective.name!r} has the source {objective.source}, which "
+                    f"needs a collector of kind {objective.needs}; add one"
+                )
 
     def _without_limits(self) -> list[str]:
         known = {

@@ -32,6 +32,11 @@ class _Objective(Settings):
     window_days: float = Field(default=30, ge=1, le=90)
     """Length of the window of the error budget."""
 
+    @property
+    def needs(self) -> str:
+        """Kind of the collector that reads its events; "" if that always runs."""
+        return ""
+
     def matches(self, model: str) -> bool:
         """Return whether events of `model` count."""
         return fnmatchcase(model, self.models)
@@ -56,6 +61,11 @@ class LatencyObjective(_Objective):
     source: Source = Field(default="requests")
     """Events to count: production requests from traces, or probes."""
 
+    @property
+    def needs(self) -> str:
+        """The collector of traces, for production's requests."""
+        return "traces" if self.source == "requests" else ""
+
 
 class AvailabilityObjective(_Objective):
     """An objective on availability: requests that succeeded are good."""
@@ -64,6 +74,11 @@ class AvailabilityObjective(_Objective):
     source: Source | Literal["access_log"] = Field(default="requests")
     """Events to count: production requests from Triton's statistics, production
     requests from the access log of a proxy, or probes."""
+
+    @property
+    def needs(self) -> str:
+        """The reader of access logs, for their requests."""
+        return "access_log" if self.source == "access_log" else ""
 
 
 class GoodputObjective(_Objective):
