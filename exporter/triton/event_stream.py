@@ -6,12 +6,14 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html; lines end in LF 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 EVENTS: Final = "text/event-stream"
 MAX_EVENT_BYTES: Final = 16 << 20
 """Limit of one event, and of the part of one that has come, unless given."""
 _DATA: Final = b"data: "
+_FIELD: Final = re.compile(rb"\s*(?:data|event|id|retry)?:")
 _decode: Final = json.JSONDecoder().decode
 
 
@@ -65,6 +67,11 @@ class EventStream:
         elif line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
         # Comments, which keep connections open, and other fields carry no content.
+
+
+def looks_like_events(body: bytes) -> bool:
+    """Return whether a body is a stream of events, by how it begins."""
+    return _FIELD.match(body) is not None
 
 
 def json_object(data: bytes) -> dict[str, Any]:

@@ -62,6 +62,8 @@ def test_just_inference_is_mirrored_to_the_tap_of_its_protocol():
         "/v2/models/m/infer",
         "/v2/models/m/versions/3/infer",
         "/v2/models/m/generate",
+        "/v2/models/m/versions/3/generate_stream",
+        "/v2/models/m/generate_streams",
         "/v2/health/ready",
         "/v2/models/a/b/infer",
         "/v1/chat/completions",

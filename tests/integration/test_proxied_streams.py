@@ -165,7 +165,7 @@ def test_a_stream_that_stalls_is_ended(proxy, path):
     assert (len(came), whole) == (1, False)
 
 
-@pytest.mark.parametrize("path", OPENAIS)
+@pytest.mark.parametrize("path", [TRITONS, OPENAIS[0]])
 def test_copies_go_to_the_tap_and_are_given_up_where_it_does_not_answer(
     proxy, tap, path
 ):
@@ -173,6 +173,3 @@ def test_copies_go_to_the_tap_and_are_given_up_where_it_does_not_answer(
     assert tap.received.get(timeout=patience(20)) == (path, BODY)
     # Copies that waited for ever would in the end take the place of all others.
     assert tap.given_up.get(timeout=patience(20)) == (path, BODY)
-    # Streams of Triton's own protocol are not copied.
-    assert stream(proxy.port, TRITONS)[1]
-    assert tap.received.empty()

@@ -44,11 +44,25 @@ def bodies(number: int):
     yield "/v1/chat/completions", {}, json.dumps(chat).encode()
     yield "/v1/completions", {}, prompt
     yield "/v2/models/llm/infer", {}, inputs
+    generate = json.dumps({"text_input": text, "stream": True}).encode()
+    generated = json.dumps({"text_output": text, "finish_reason": "stop"}).encode()
+    yield "/v2/models/llm/generate", {}, generate
+    yield "/v2/models/llm/versions/1/generate_stream", {}, generate
+    yield "/", asked, generate
+    yield "/", answered, generated
+    yield "/", answered, b"data: " + generated + b"\n\n"
     yield "/", asked, json.dumps(chat).encode()
     yield "/", answered, answer
     yield "/", answered, b"data: " + chunk + b"\n\ndata: [DONE]\n\n"
     yield "/", answered, outputs
     # What cannot be read is not quoted either.
+    yield (
+        "/v2/models/llm/generate",
+        {},
+        json.dumps({"text_input": [{text: 1}]}).encode(),
+    )
+    yield "/v2/models/llm/generate_stream", {}, json.dumps({text: text}).encode()
+    yield "/", answered, b"data: " + generated[:-1] + b"\n\n"
     yield "/v1/chat/completions", {}, json.dumps({**chat, "model": text}).encode()
     yield "/v1/completions", {}, prompt.replace(b'"prompt"', b'"proompt"')
     yield "/v1/chat/completions", {}, prompt[:-1]

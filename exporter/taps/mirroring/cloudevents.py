@@ -7,8 +7,8 @@ as well.
 The logger knows the InferenceService but not the model, loses what the original headers
 said of the body, and labels a response with the content type of its request. So the
 model is the one that the body names, or the one called like the service, or mapped to
-it, or the only one there is; and the body is looked at for what it is: KServe-v2's or
-OpenAI's, whole or streamed.
+it, or the only one there is; and the body is looked at for what it is: KServe-v2's,
+OpenAI's or that of Triton's generate extension, whole or streamed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
 from exporter.taps import foreign_json
-from exporter.taps.mirroring import mirrored_body, openai_body
+from exporter.taps.mirroring import generate_body, mirrored_body, openai_body
 from exporter.taps.mirroring.intake import Origin
 from exporter.taps.mirroring.mirrored_http import (
     ANSWER_SECONDS,
@@ -117,7 +117,7 @@ class EventSink:
         try:
             if "ce-type" in request.headers:
                 event = _from_headers(request)
-                found = _inference(event, json_bytes(request), self._max_body_bytes)
+                found = self._inference(event, json_bytes(request))
             else:
                 event = _from_body(request, self._max_body_bytes)
                 outcome = self._intake.admit_model(
@@ -125,7 +125,7 @@ class EventSink:
                 )
                 if outcome is not None:
                     return PASSED_OVER[outcome]
-                found = _inference(event, None, self._max_body_bytes)
+                found = self._inference(event, None)
         except MirrorBodyError as error:
             return refused(error)
         outcome = self._publish(event, found)
@@ -139,6 +139,17 @@ class EventSink:
         return self._intake.publish(
             Origin(SOURCE, event.direction, model, request_id=event.id), found
         )
+
+    def _inference(self, event: _Event, length: int | None) -> Inference:
+        limit, data = self._max_body_bytes, event.data
+        if data[:2] == _GZIP:
+            data = _inflated(data, limit)
+        completion = openai_body.read(data, event.direction, limit)
+        if completion is not None:
+            return completion
+        spec = self._intake.spec(self._model(event.service))
+        found = spec and generate_body.read(data, event.direction, spec, limit)
+        return found or _tensors(data, event.direction, length, limit)
 
     def _model(self, service: str) -> str:
         mapped = self._models.get(service, service)
@@ -217,15 +228,11 @@ def _data(event: dict[str, Any]) -> bytes:
     return json.dumps(data).encode()
 
 
-def _inference(event: _Event, length: int | None, limit: int) -> Inference:
-    data = event.data
-    if data[:2] == _GZIP:
-        data = _inflated(data, limit)
-    completion = openai_body.read(data, event.direction, limit)
-    if completion is not None:
-        return completion
+def _tensors(
+    data: bytes, direction: Direction, length: int | None, limit: int
+) -> Inference:
     try:
-        return mirrored_body.read(data, event.direction, length, limit)
+        return mirrored_body.read(data, direction, length, limit)
     except MirrorUnsupportedError:
         raise
     except MirrorBodyError:
@@ -236,7 +243,7 @@ def _inference(event: _Event, length: int | None, limit: int) -> Inference:
             end = len(data)
         if end == length or not data[end:].strip():
             raise
-        return mirrored_body.read(data, event.direction, end, limit)
+        return mirrored_body.read(data, direction, end, limit)
 
 
 def _inflated(data: bytes, limit: int) -> bytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.access.client_outcomes import ClientOutcomes
+from exporter.access.inventory import find_model
 from exporter.access.mirror_hub import Mirrored
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.samples import Sample
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import Inventory
     from exporter.taps.mirroring.mirrored_body import Direction, Inference
     from exporter.taps.tap_route import Outcome
+    from exporter.triton.protocol_types import ModelSpec
 
 _ALL: Final = ""
 """The bucket of all models together; no model is called so."""
@@ -97,6 +99,10 @@ class Intake:
         """Return whether the server has the model."""
         self._refresh()
         return model in self._known
+
+    def spec(self, model: str, version: str = "") -> ModelSpec | None:
+        """Return the signature of a model; None if the server does not have it."""
+        return find_model(self._access.board.current, model, version)
 
     def publish(self, origin: Origin, inference: Inference) -> Outcome:
         """Publish an inference, unless it is one of our own."""

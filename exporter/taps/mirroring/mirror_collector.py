@@ -45,7 +45,8 @@ class MirrorSettings(CollectorSettings):
     needs_triton: ClassVar[bool] = False
     kind: Literal["mirror"] = "mirror"
     http: bool = Field(default=True)
-    """Accept KServe-v2 requests at /v2/models/MODEL/infer on `listen.tap`."""
+    """Accept KServe-v2 requests at /v2/models/MODEL/infer on `listen.tap`, and those to
+    Triton's generate and generate_stream."""
     openai: bool = Field(default=True)
     """Accept OpenAI's requests at /v1/chat/completions and /v1/completions on
     `listen.tap`."""

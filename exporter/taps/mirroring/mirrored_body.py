@@ -88,13 +88,13 @@ def read(
         text(found, "model_version"),
         parameters,
         failed,
-        tokens={**_tokens(parameters), **_tokens(tensors)}
+        tokens={**tokens_of(parameters), **tokens_of(tensors)}
         if direction == "response"
         else {},
     )
 
 
-def _tokens(
+def tokens_of(
     values: Mapping[str, Array | bool | int | float | str],
 ) -> dict[TokenDirection, int]:
     """Return the tokens that outputs or parameters of a response report.

@@ -1,4 +1,4 @@
-"""POST /v2/models/MODEL/infer as a proxy mirrors it: the same body that Triton gets."""
+"""POST /v2/models/MODEL/infer, generate and generate_stream, as a proxy mirrors them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
-from exporter.taps.mirroring import mirrored_body
+from exporter.taps.mirroring import generate_body, mirrored_body
 from exporter.taps.mirroring.intake import Origin
 from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
 
 if TYPE_CHECKING:
     from exporter.taps.mirroring.intake import Intake
+    from exporter.taps.mirroring.mirrored_body import Inference
     from exporter.taps.tap_route import Outcome, TapHead, TapRequest
 
 SOURCE: Final = "http"
-PATH: Final = "/v2/models/MODEL[/versions/VERSION]/infer"
+PATH: Final = "/v2/models/MODEL[/versions/VERSION]/infer|generate|generate_stream"
 PATTERN: Final = re.compile(
-    r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer"
+    r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
+    r"/(?P<how>infer|generate|generate_stream)"
 )
 ANSWER_SECONDS: Final = 0.05
 """Longest wait of a sender for the result of parsing."""
@@ -72,13 +74,23 @@ class InferSink:
             return refusal("malformed", HTTPStatus.BAD_REQUEST, "no model is named")
         origin = Origin(SOURCE, "request", match["model"], match["version"] or "")
         try:
-            found = mirrored_body.read(
-                request.body, "request", json_bytes(request), self._max_body_bytes
-            )
+            if match["how"] == "infer":
+                found = mirrored_body.read(
+                    request.body, "request", json_bytes(request), self._max_body_bytes
+                )
+            else:
+                found = self._generated(request.body, origin)
         except MirrorBodyError as error:
             return refused(error)
         outcome = self._intake.publish(origin, found)
         return PASSED_OVER.get(outcome, TAKEN)
+
+    def _generated(self, body: bytes, origin: Origin) -> Inference:
+        spec = self._intake.spec(origin.model, origin.version)
+        found = spec and generate_body.read(body, "request", spec, self._max_body_bytes)
+        if not found:
+            raise MirrorBodyError("found no input of the model in a JSON object")
+        return found
 
 
 def json_bytes(request: TapRequest) -> int | None:

@@ -26,7 +26,11 @@ from exporter.taps.mirroring.mirrored_http import (
     refused,
 )
 from exporter.taps.tap_route import TapRoute, refusal
-from exporter.triton.event_stream import EventStream, json_object
+from exporter.triton.event_stream import (
+    EventStream,
+    json_object,
+    looks_like_events,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +52,6 @@ _SIGNS: Final = {
     "request": (b'"messages"', b'"prompt"'),
     "response": (b'"choices"', b'"error"'),
 }
-_EVENT: Final = re.compile(rb"\s*(?:data|event|id|retry)?:")
 _SMALL_BYTES: Final = 4096
 """Events up to this size are parsed without a scan, which takes longer than they do."""
 
@@ -105,7 +108,7 @@ def read(body: bytes, direction: Direction, most_bytes: int) -> Inference | None
     Raises:
         MirrorBodyError: it is one, and cannot be used.
     """
-    if direction == "response" and _EVENT.match(body):
+    if direction == "response" and looks_like_events(body):
         return _streamed(body, most_bytes)
     if not any(sign in body for sign in _SIGNS[direction]):
         return None
