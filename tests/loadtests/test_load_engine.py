@@ -324,23 +324,6 @@ def test_a_server_that_goes_and_comes_back_costs_what_was_sent_meanwhile(
     assert 10 <= np.count_nonzero(outcome == Outcome.ERROR) <= 200
 
 
-def test_a_run_that_is_stopped_gives_what_there_is_and_is_invalid(
-    fake, target_of, mix_of
-) -> None:
-    target = target_of(fake, "http")
-    began = time.monotonic()
-    result = run_open(
-        target,
-        mix_of(target, "fake"),
-        evenly(6000, 60.0),
-        options=replace(QUICK, stop=lambda: time.monotonic() - began > 1.0),
-    )
-    assert time.monotonic() - began < patience(30)
-    assert 0 < result.requests.count(Outcome.OK) < 6000
-    assert result.about.interrupted
-    assert "interrupted" in str(result.verdict)
-
-
 def test_progress_tells_each_request_that_ended_once(fake, target_of, mix_of) -> None:
     target = target_of(fake, "grpc")
     told: list[int] = []

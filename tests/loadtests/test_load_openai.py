@@ -320,13 +320,3 @@ def test_of_a_line_without_end_no_more_is_kept_than_the_limit():
             refused += 1
         assert stream.held_bytes <= MAX_EVENT_BYTES + PIECE
     assert refused
-
-
-def test_an_answer_of_one_line_without_end_is_refused_and_not_kept():
-    answer = StreamedAnswer(Generate(["text_output"]))
-    answer.feed(HEAD)
-    for piece in pieces(4 * MAX_EVENT_BYTES):
-        answer.feed(piece)
-        assert answer.held_bytes <= MAX_EVENT_BYTES + PIECE
-    with pytest.raises(ValueError, match="an event is larger than"):
-        answer.events()

@@ -1,8 +1,7 @@
-"""Two profiles, briefly, over each protocol on the real Triton; and a capacity search."""
+"""A profile on the real Triton; wrong usage of a capacity search."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,34 +55,6 @@ def capacity(capsys) -> Callable[..., Ended]:
         return Ended(status, *capsys.readouterr())
 
     return run
-
-
-@pytest.mark.slow
-def test_a_short_search_ends_with_a_report_whatever_the_machine_does(
-    loaded, capacity, tmp_path, capsys
-) -> None:
-    found = capacity(
-        loaded, "--slo", "p99<60ms,errors<1%", "--budget", "5", "--run-seconds", "1",
-        "--json", str(tmp_path / "c.json"), "--html",
-        str(tmp_path / "c.html"),
-    )  # fmt: skip
-    assert found.returncode in {0, 1, 3}, found.stderr
-    report = json.loads((tmp_path / "c.json").read_text("utf-8"))
-    assert report["slo"] == "p99<60ms,errors<1%"
-    assert len(report["schedule_sha256"]) == 64
-    if found.returncode == 3:
-        assert (
-            report["reasons"]
-            or "not enough data" in report["conclusion"]
-            or (report["capacity"]["requests_per_second"]["high"] is None)
-        )
-    # `slow` sleeps 5 ms at a time: it cannot take more than 200 a second.
-    if report["capacity"]:
-        assert 10 < report["capacity"]["requests_per_second"]["estimate"] < 220
-    page = (tmp_path / "c.html").read_text("utf-8")
-    assert "Capacity of slow" in page
-    main(["load", "report", str(tmp_path / "c.json")])
-    assert report["conclusion"] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
