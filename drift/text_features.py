@@ -9,6 +9,7 @@ are read, which bounds the time.
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -21,18 +22,26 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".text"
 MAX_CHARACTERS: Final = 1 << 14
-NAMES: Final = (
-    "characters",
-    "words",
-    "foreign_letters_ratio",
+_SHARES: Final = (
     "digits_ratio",
     "symbols_ratio",
-    "repeated_words_ratio",
-    "refusal",
+    "accented_letters_ratio",
+    "cyrillic_letters_ratio",
+    "arabic_letters_ratio",
+    "cjk_letters_ratio",
+    "other_letters_ratio",
 )
-"""Characters and words of a text; shares of its characters that are letters beyond ASCII,
-digits, and neither letters, digits nor spaces; the share of its words that came before in it;
-and 1 for an English refusal."""
+NAMES: Final = ("characters", "words", *_SHARES, "repeated_words_ratio", "refusal")
+"""Characters and words of a text; shares of its characters that are digits, neither letters,
+digits nor spaces, and letters beyond ASCII: Latin, Cyrillic, Arabic, Chinese with Japanese and
+Korean, others; the share of its words that came before in it; and 1 for an English refusal."""
+_SCRIPTS: Final = {
+    "LATIN": "accented_letters_ratio",
+    "CYRILLIC": "cyrillic_letters_ratio",
+    "ARABIC": "arabic_letters_ratio",
+    **dict.fromkeys(("CJK", "HIRAGANA", "KATAKANA", "HANGUL"), "cjk_letters_ratio"),
+}
+"""Shares by the first word of a letter's name in Unicode."""
 _REFUSAL: Final = re.compile(
     r"\b(i'?m sorry|i am sorry|i apologi[sz]e|i can'?t|i cannot|i can not|i'?m unable|"
     r"i am unable|i won'?t|i will not|as an ai|i'?m not able|i am not able)\b",
@@ -91,17 +100,20 @@ def text_numbers(texts: NDArray[np.generic]) -> NDArray[np.float32]:
 
 @cache
 def _kinds() -> NDArray[np.int8]:
-    """Return the kind of each code point: 1 a foreign letter, 2 a digit, 3 a symbol."""
+    """Return the kind of each code point: 1 for the first of `_SHARES`; 0 for none."""
     kinds = np.zeros(_BEYOND + 1, np.int8)
+    place = {name: number for number, name in enumerate(_SHARES, 1)}
     for code in range(_BEYOND):
         character = chr(code)
-        if character.isalpha():
-            kinds[code] = code > _ASCII
-        elif character.isdigit():
-            kinds[code] = 2
+        if character.isdigit():
+            kinds[code] = place["digits_ratio"]
+        elif character.isalpha():
+            script = unicodedata.name(character, "").partition(" ")[0]
+            share = _SCRIPTS.get(script, "other_letters_ratio")
+            kinds[code] = place[share] if code > _ASCII else 0
         elif not character.isspace():
-            kinds[code] = 3
-    kinds[_BEYOND] = 1
+            kinds[code] = place["symbols_ratio"]
+    kinds[_BEYOND] = place["cjk_letters_ratio"]
     return kinds
 
 
@@ -118,14 +130,12 @@ def _numbers(value: object) -> tuple[float, ...]:
     size = max(len(text), 1)
     codes = np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32)
     kinds = _kinds()[np.minimum(codes, _BEYOND)]
-    _, foreign, digits, symbols = np.bincount(kinds, minlength=4)
+    shares = np.bincount(kinds, minlength=len(_SHARES) + 1)[1:] / size
     repeated = 1.0 - len({word.lower() for word in words}) / max(len(words), 1)
     return (
         float(len(text)),
         float(len(words)),
-        foreign / size,
-        digits / size,
-        symbols / size,
+        *shares.tolist(),
         repeated if words else 0.0,
         float(_REFUSAL.search(text[:_OPENING_CHARACTERS]) is not None),
     )

@@ -39,14 +39,31 @@ def sentences(rng, number, *, words=12, end=""):
 
 def test_each_number_is_what_its_name_says():
     found = numbers(b"Why, why is 42 slow?", "Übermäßig".encode(), "日本 12", b"")
+    letters = {n: v for n, v in found.items() if n.endswith("_letters_ratio")}
+    assert letters.pop("accented_letters_ratio") == pytest.approx([0, 3 / 9, 0, 0])
+    assert letters.pop("cjk_letters_ratio") == pytest.approx([0, 0, 2 / 5, 0])
+    assert set(map(tuple, letters.values())) == {(0, 0, 0, 0)}
     assert found["characters"] == [20, 9, 5, 0]
     assert found["words"] == [5, 1, 2, 0]
-    assert found["foreign_letters_ratio"] == pytest.approx([0, 3 / 9, 2 / 5, 0])
     assert found["digits_ratio"] == pytest.approx([2 / 20, 0, 2 / 5, 0])
     assert found["symbols_ratio"] == pytest.approx([2 / 20, 0, 0, 0])
     # "Why," and "why" differ.
     assert found["repeated_words_ratio"] == [0, 0, 0, 0]
     assert numbers(b"no No yes no")["repeated_words_ratio"] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Почему", "cyrillic_letters_ratio"),
+        ("لماذا", "arabic_letters_ratio"),
+        ("なぜカ한글", "cjk_letters_ratio"),
+        ("Γιατί", "other_letters_ratio"),
+        ("éàü", "accented_letters_ratio"),
+    ],
+)
+def test_letters_count_by_script(text, name):
+    assert numbers(text.encode())[name] == [1.0]
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
@@ -56,9 +73,8 @@ def test_shares_are_those_of_a_count_by_the_unicode_database(text):
     digits = sum(c.isdigit() for c in text)
     assert found["characters"] == len(text)
     if max(text, default="") < "\U00020000":
-        assert found["foreign_letters_ratio"] == pytest.approx(
-            foreign / max(len(text), 1)
-        )
+        letters = [v for n, v in found.items() if n.endswith("_letters_ratio")]
+        assert sum(letters) == pytest.approx(foreign / max(len(text), 1), abs=1e-6)
         assert found["digits_ratio"] == pytest.approx(digits / max(len(text), 1))
 
 

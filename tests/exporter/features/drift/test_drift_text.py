@@ -72,6 +72,22 @@ def test_a_rise_of_refusals_alarms(bench, entry):
     assert alarm(bench, "refusal") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("cyrillic_letters_ratio", "Почему ответ такой медленный"),
+        ("accented_letters_ratio", "Warum wächst die große Schlange so übermäßig"),
+        ("repeated_words_ratio", "why why why why why why"),
+    ],
+)
+def test_another_language_and_repetition_alarm(bench, entry, name, start):
+    watching(bench, entry)
+    for _ in range(3):
+        ask(bench, 200, start=start)
+        bench.collect(after=10)
+    assert alarm(bench, name) == 1
+
+
 def test_no_text_is_kept_or_shown(bench, entry, tmp_path):
     watching(bench, {**entry, "state": tmp_path / "state", "export_bins": ["*"]})
     ask(bench, 200)
