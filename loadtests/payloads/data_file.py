@@ -44,12 +44,21 @@ def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
         PlanError: the file cannot be read, or does not fit the model.
     """
     json_file.require_size(path)
+    if batch > 1 and not spec.max_batch_size:
+        reason = f"found batch {batch}; {spec.name} does not support batches"
+        raise PlanError(reason, str(path))
     match path.suffix.lower():
         case ".npz":
             return _batches(path, spec, columns_of(path, "npz"), batch)
         case ".parquet":
             return _batches(
                 path, spec, _stacked(columns_of(path, "parquet"), spec), batch
+            )
+        case ".json" if batch > 1:
+            raise PlanError(
+                f"found batch {batch}; want 1: each object of perf_analyzer's `data` is "
+                "a request",
+                str(path),
             )
         case ".json":
             return _perf_analyzer_rows(path, spec)
@@ -91,13 +100,12 @@ def _batches(
 ) -> Iterator[Row]:
     source = str(path)
     samples = _checked(source, spec, columns)
-    step = batch if spec.max_batch_size else 1
     inputs = {tensor.name for tensor in spec.inputs}
     outputs = {tensor.name for tensor in spec.outputs}
-    if step > samples:
-        raise PlanError(f"found {samples} samples; a batch needs {step}", source)
-    for start in range(0, samples - step + 1, step):
-        chosen = slice(start, start + step) if spec.max_batch_size else start
+    if batch > samples:
+        raise PlanError(f"found {samples} samples; a batch needs {batch}", source)
+    for start in range(0, samples - batch + 1, batch):
+        chosen = slice(start, start + batch) if spec.max_batch_size else start
         yield Row(
             {n: np.asarray(columns[n][chosen]) for n in columns if n in inputs},
             {

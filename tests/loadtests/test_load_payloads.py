@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -178,6 +179,16 @@ def test_a_file_of_another_kind_is_told(tmp_path, name, content, told) -> None:
     with pytest.raises(PlanError) as refused:
         list(rows_of(tmp_path / name, BATCHED))
     assert told in str(refused.value)
+
+
+def test_a_batch_that_is_not_sent_is_refused(tmp_path) -> None:
+    """Inferences and joules of a batch are counted by its size."""
+    file = as_json(tmp_path, {"data": [{"x": [1, 2, 3]}]})
+    with pytest.raises(PlanError, match="found batch 4; want 1: each object of"):
+        list(rows_of(file, BATCHED, batch=4))
+    alone = replace(BATCHED, max_batch_size=0)
+    with pytest.raises(PlanError, match="found batch 4; m does not support batches"):
+        list(rows_of(npz(tmp_path, x=X[:, None]), alone, batch=4))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path) -> None:
