@@ -86,6 +86,16 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadTime(Sample):
+    """When a collector read its source: `value` is seconds since the epoch.
+
+    `at` is the same instant in monotonic seconds, for rates: the wall clock may be set.
+    """
+
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class HistogramSample:
     """A cumulative latency histogram for one series, with the latest exemplars."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
-from exporter.samples import Sample
+from exporter.samples import ReadTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ _TIMES: Final = (catalogue.COLLECTOR_READ_TIMESTAMP, catalogue.COLLECTOR_TIMESTA
 def with_read_times(
     exposed: Iterable[AnySample], now: float
 ) -> Iterator[tuple[AnySample, float | None]]:
-    """Yield each sample with the time of its source's latest read.
+    """Yield each sample with the monotonic seconds of its source's latest read.
 
     Of gauges this is the latest read of any kind; of what is counted the latest whole one,
     since counters of a source that a partial read left out stand still. A collector's
@@ -47,8 +47,8 @@ def with_read_times(
     for sample in exposed:
         if sample.spec in _OF_COLLECTORS:
             has_collector = True
-            if isinstance(sample, Sample) and sample.spec in _TIMES:
-                times[sample.spec] = sample.value
+            if isinstance(sample, ReadTime):
+                times[sample.spec] = sample.at
             yield sample, now
             continue
         if has_collector:

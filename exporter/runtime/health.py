@@ -18,7 +18,7 @@ import structlog
 
 from exporter import catalogue, errors
 from exporter.access.readiness import GIVE_UP_SECONDS
-from exporter.samples import BucketSample, HistogramSample, Sample
+from exporter.samples import BucketSample, HistogramSample, ReadTime, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,6 +137,9 @@ class RunnerStatistics:
     last_success_timestamp_seconds: float | None = None
     last_read_timestamp_seconds: float | None = None
     """Time of the latest run that succeeded or gave a partial result."""
+    last_success_at: float = 0.0
+    """The same as its timestamp, in monotonic seconds."""
+    last_read_at: float = 0.0
     series_dropped: int = 0
     failure: str = ""
 
@@ -144,9 +147,12 @@ class RunnerStatistics:
 class Meter:
     """Outcome of the runs of one collector or probe, as samples."""
 
-    def __init__(self, name: str, wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, clock: Callable[[], float], wall_clock: Callable[[], float]
+    ) -> None:
         self.name = name
         self.statistics = RunnerStatistics()
+        self._clock = clock
         self._wall_clock = wall_clock
         self._logged_failure = ""
 
@@ -154,12 +160,14 @@ class Meter:
         """A run did its work."""
         if self.statistics.success is False:
             log.info("collector_recovered", collector=self.name)
-        now = self._wall_clock()
+        now, at = self._wall_clock(), self._clock()
         self.statistics = RunnerStatistics(
             success=True,
             duration_seconds=duration_seconds,
             last_success_timestamp_seconds=now,
             last_read_timestamp_seconds=now,
+            last_success_at=at,
+            last_read_at=at,
             series_dropped=self.statistics.series_dropped + dropped,
         )
 
@@ -180,6 +188,7 @@ class Meter:
         self.statistics = replace(
             self.statistics,
             last_read_timestamp_seconds=self._wall_clock(),
+            last_read_at=self._clock(),
             series_dropped=self.statistics.series_dropped + dropped,
         )
 
@@ -210,15 +219,17 @@ class Meter:
             Sample(catalogue.COLLECTOR_SUCCESS, statistics.success, labels),
         ]
         samples += [
-            Sample(spec, seconds, labels)
-            for spec, seconds in (
+            ReadTime(spec, seconds, labels, at=at)
+            for spec, seconds, at in (
                 (
                     catalogue.COLLECTOR_TIMESTAMP,
                     statistics.last_success_timestamp_seconds,
+                    statistics.last_success_at,
                 ),
                 (
                     catalogue.COLLECTOR_READ_TIMESTAMP,
                     statistics.last_read_timestamp_seconds,
+                    statistics.last_read_at,
                 ),
             )
             if seconds is not None
@@ -240,7 +251,7 @@ class CollectorRunner:
     ) -> None:
         """`held_up` says whether our own doing delayed the server since an instant."""
         self.settings = settings
-        self.meter = Meter(name, wall_clock)
+        self.meter = Meter(name, clock, wall_clock)
         self._held_up = held_up
         self._collector = collector
         self._clock = clock

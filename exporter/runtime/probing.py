@@ -56,7 +56,7 @@ class ProbeRunner:
         wall_clock: Callable[[], float],
     ) -> None:
         self.settings = settings
-        self.meter = Meter(label, wall_clock)
+        self.meter = Meter(label, clock, wall_clock)
         self.results = ProbeMeter(label, settings.window_seconds, wall_clock)
         self._label = label
         self._probe = probe

@@ -46,7 +46,7 @@ class Fleet:
         self._keys = [(f"ranker_{number}_fp16", "3") for number in range(models)]
         self._probes = ProbeMeter("synthetic", 300.0, time.time)
         self._models: list[WatchedModel] = []
-        self._runs = Meter("statistics", time.time)
+        self._runs = Meter("statistics", time.monotonic, time.time)
         self._runs.succeeded(0.004)
         for key in self._keys:
             self._fill(key, rng)

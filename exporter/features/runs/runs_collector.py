@@ -126,8 +126,6 @@ class RunsCollector:
         totals, read_at = self._totals(models)
         if read_at is None:
             return {}
-        if self._readings and read_at < self._readings[-1][0]:
-            self._readings.clear()  # the wall clock was set back
         if not self._readings or read_at > self._readings[-1][0]:
             self._readings.append((read_at, totals))
         # Keep one older reading: readings may be further apart than the window.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from exporter import catalogue
 from exporter.access.source_reads import with_read_times
 from exporter.runtime.health import Meter
@@ -13,18 +15,18 @@ def requests(model: str) -> Sample:
 
 
 def succeeded(at: float) -> Meter:
-    meter = Meter("x", lambda: at)
+    meter = Meter("x", lambda: at, lambda: 1e9)
     meter.succeeded(0.1)
     return meter
 
 
 def test_samples_have_the_time_of_their_own_collector() -> None:
-    failed = Meter("y", lambda: 0.0)
+    failed = Meter("y", time.monotonic, time.time)
     failed.failed(0.1, "no answer")
     exposed = [
         requests("a"),
         *succeeded(70.0).samples(),
-        *Meter("new", lambda: 0.0).samples(),
+        *Meter("new", time.monotonic, time.time).samples(),
         requests("b"),
         *failed.samples(),
         requests("c"),
@@ -40,7 +42,7 @@ def test_samples_have_the_time_of_their_own_collector() -> None:
 
 def test_a_partial_read_reads_gauges_and_may_leave_counters_as_they_were() -> None:
     now = [70.0]
-    meter = Meter("x", lambda: now[0])
+    meter = Meter("x", lambda: now[0], lambda: 1e9)
     meter.succeeded(0.1)
     now[0] = 80.0
     meter.partial(0.1, "one of two logs is missing")

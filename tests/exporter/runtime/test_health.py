@@ -324,7 +324,7 @@ async def test_the_end_does_not_wait_for_a_run_that_hangs():
 
 
 def test_a_failure_is_logged_once_until_it_works_again():
-    meter = Meter("c", lambda: WALL)
+    meter = Meter("c", lambda: 0.0, lambda: WALL)
     with capture_logs() as events:
         for _ in range(3):
             meter.failed(0.1, "away")
@@ -339,7 +339,7 @@ def test_a_failure_is_logged_once_until_it_works_again():
 
 
 def test_a_failure_keeps_when_it_last_worked_and_what_was_dropped():
-    meter = Meter("c", lambda: WALL)
+    meter = Meter("c", lambda: 0.0, lambda: WALL)
     meter.succeeded(0.1, dropped=3)
     meter.failed(0.2, "away")
     assert meter.statistics.last_success_timestamp_seconds == WALL

@@ -8,7 +8,7 @@ import pytest
 
 from exporter import catalogue
 from exporter.access.inventory import Inventory
-from exporter.samples import Sample
+from exporter.samples import ReadTime, Sample
 from exporter.status.status_board import RecordedHistory, StatusBoard
 from exporter.triton.protocol_types import IndexEntry
 
@@ -56,7 +56,7 @@ def requests(total, key=KEY):
 
 
 def read_at(seconds):
-    return Sample(catalogue.COLLECTOR_TIMESTAMP, seconds, ("statistics",))
+    return ReadTime(catalogue.COLLECTOR_TIMESTAMP, 1e9, ("statistics",), at=seconds)
 
 
 def test_rates_come_from_totals_and_a_gap_is_no_number():

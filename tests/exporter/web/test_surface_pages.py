@@ -17,7 +17,7 @@ from surfaces import OPENMETRICS, PAGES, serving
 from waiting import patience
 
 from exporter import catalogue
-from exporter.samples import Sample
+from exporter.samples import ReadTime, Sample
 
 
 async def test_head_is_get_without_its_body():
@@ -178,8 +178,8 @@ async def test_a_flood_of_the_pages_documents_is_rendered_now_and_then():
                 Sample(catalogue.REQUESTS, step * (n + 0.3), (f"m{n}", "1", "success"))
                 for n in range(20)
             ]
-            read_at = Sample(
-                catalogue.COLLECTOR_TIMESTAMP, 10.0 * step, ("statistics",)
+            read_at = ReadTime(
+                catalogue.COLLECTOR_TIMESTAMP, 1e9, ("statistics",), at=10.0 * step
             )
             history.record([read_at, *samples], 10.0 * step)
         began = time.process_time()

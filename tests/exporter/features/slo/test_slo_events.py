@@ -23,7 +23,7 @@ from exporter.features.slo.slo_collector import EventCounter
 from exporter.histograms.histogram import Histogram
 from exporter.runtime.health import CollectorRunner, Workers
 from exporter.runtime.probe_meter import ProbeMeter
-from exporter.samples import HistogramSample, Sample
+from exporter.samples import HistogramSample, ReadTime, Sample
 
 LATENCY = LatencyObjective(name="x", objective_ratio=0.9, threshold_seconds=0.1)
 AVAILABILITY = AvailabilityObjective(name="x", objective_ratio=0.9)
@@ -296,7 +296,7 @@ def test_a_steady_rate_is_good_however_often_its_source_is_read(interval, failed
     for now in range(5, 100 * interval, 5):
         at = max(at for at in (0.0, *reads) if at <= now)
         total = Sample(catalogue.INFERENCES, 100 * at, ("m", "1"))
-        when = Sample(catalogue.COLLECTOR_TIMESTAMP, 1e9 + at, ("statistics",))
+        when = ReadTime(catalogue.COLLECTOR_TIMESTAMP, 1e9, ("statistics",), at=at)
         counter.add([total, when], now)
     assert counter.bad == 0
     assert 60 <= counter.good <= 99 - len(failed)
@@ -306,7 +306,9 @@ def test_a_gauge_is_judged_each_time_its_source_is_read() -> None:
     counter = EventCounter(on_signal("triton_golden_score_ratio", at_least=0.9))
     for now, (read_at, value) in enumerate([(7, 1), (7, 1), (7, 1), (9, 0), (9, 0)]):
         labels = ("m", "1", "set", "accuracy")
-        when = Sample(catalogue.COLLECTOR_READ_TIMESTAMP, read_at, ("golden",))
+        when = ReadTime(
+            catalogue.COLLECTOR_READ_TIMESTAMP, 1e9, ("golden",), at=read_at
+        )
         other = Sample(catalogue.GOLDEN_SCORE, now % 2, ("n", *labels[1:]))
         counter.add([Sample(catalogue.GOLDEN_SCORE, value, labels), when, other], now)
     # What no collector reads is current at each observation.

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from exporter import catalogue
 from exporter.features.spc.spc_settings import SpcSettings
 from exporter.histograms.histogram import Histogram
-from exporter.samples import HistogramSample, Sample
+from exporter.samples import HistogramSample, ReadTime, Sample
 
 
 def shewhart(metric, mean, sigma, **changes):
@@ -102,7 +102,7 @@ class TestReading:
             at = step // 2 * 10.0
             scene.look(
                 *requests(10 * at, 10 * at),
-                Sample(catalogue.COLLECTOR_TIMESTAMP, at, ("statistics",)),
+                ReadTime(catalogue.COLLECTOR_TIMESTAMP, 1e9, ("statistics",), at=at),
             )
         assert scene.value("triton_spc_samples_total") == 4
         assert scene.value("triton_spc_statistic") == pytest.approx(0)
@@ -111,7 +111,7 @@ class TestReading:
     def test_a_gauge_is_a_sample_each_time_its_source_is_read(self, read_at) -> None:
         scene = Scene(signal())
         for at in read_at:
-            when = Sample(catalogue.COLLECTOR_READ_TIMESTAMP, at, ("golden",))
+            when = ReadTime(catalogue.COLLECTOR_READ_TIMESTAMP, 1e9, ("golden",), at=at)
             scene.look(score(0.97), when)
         assert scene.value("triton_spc_samples_total") == len(set(read_at))
         # A collector that has never succeeded has read nothing.
