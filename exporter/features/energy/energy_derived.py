@@ -1,4 +1,4 @@
-"""Figures derived from energy: joules and cost of an inference, carbon, FLOPS utilisation."""
+"""Figures derived from energy: joules and cost of an inference, and carbon."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.features.energy.attribution import MICRO
+from exporter.features.energy.flops_utilization import utilization
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.features.energy.energy_accounts import DeviceAccount, Settled
-    from exporter.features.energy.energy_settings import CostSettings, ModelWorkSettings
+    from exporter.features.energy.energy_settings import CostSettings
     from exporter.features.energy.sources.power_source import Device
     from exporter.samples import AnySample
 
@@ -72,7 +73,7 @@ class Derived:
         self._gauges = [
             *self._per_unit(),
             *self._per_thousand(),
-            *_utilization(self._cost, self._recent),
+            *utilization(self._cost, self._recent),
         ]
 
     def samples(self, accounts: Sequence[DeviceAccount]) -> Iterator[AnySample]:
@@ -157,26 +158,19 @@ class Derived:
 
     def _per_unit(self) -> Iterator[AnySample]:
         """Energy of an inference and of a token; grams for tokens at all places."""
-        tally = _tally(self._recent)
         token_joules: dict[tuple[ModelKey, str], float] = defaultdict(float)
-        whole: Counter[Place] = Counter()
-        for (place, _), part in tally.energy.items():
-            whole[place] += part
-        for (place, key), part in tally.energy.items():
-            count, tokens = tally.counts[place, key], tally.tokens[place, key]
-            if part <= 0:
-                continue
-            shared = tally.idle[place] * part / whole[place]
-            for basis, total in (("active", part), ("full", part + shared)):
+        for basis in ("active", "full"):
+            tally = _tally(self._recent, with_idle=basis == "full")
+            for (place, key), joules in tally.joules():
+                count, tokens = tally.counts[place, key], tally.tokens[place, key]
                 labels = (*key, *place, basis)
                 if count > 0:
-                    joules = total / MICRO / count
-                    yield Sample(catalogue.INFERENCE_ENERGY, joules, labels)
-                    yield Sample(catalogue.EFFICIENCY, 1 / joules, labels)
+                    each = joules / count
+                    yield Sample(catalogue.INFERENCE_ENERGY, each, labels)
+                    yield Sample(catalogue.EFFICIENCY, 1 / each, labels)
                 if tokens > 0 and (place, key) not in tally.untold:
-                    joules = total / MICRO / tokens
-                    token_joules[key, basis] += joules
-                    yield Sample(catalogue.TOKEN_ENERGY, joules, labels)
+                    token_joules[key, basis] += joules / tokens
+                    yield Sample(catalogue.TOKEN_ENERGY, joules / tokens, labels)
         if self._cost.grid_grams_per_kwh is not None:
             grams = self._cost.grid_grams_per_kwh * self._cost.pue / _JOULES_PER_KWH
             for (key, basis), joules in token_joules.items():
@@ -190,7 +184,8 @@ class Derived:
         active: dict[ModelKey, float] = defaultdict(float)
         paid = 0.0
         per_joule = self._electricity_per_joule()
-        for settled in self._recent:
+        windows = [s for s in self._recent if not per_joule or _is_measured(s)]
+        for settled in windows:
             for (key, _), price in self._time_costs(settled).items():
                 active[key] += price
             gpus = sum(device.boundary == "gpu" for device, _ in settled.parts)
@@ -205,13 +200,15 @@ class Derived:
         for key, charged in active.items():
             if charged > 0:
                 shared = max(0.0, paid - whole) * charged / whole
-                yield from self._prices(key, "active", charged)
-                yield from self._prices(key, "full", charged + shared)
+                yield from self._prices(windows, key, "active", charged)
+                yield from self._prices(windows, key, "full", charged + shared)
 
-    def _prices(self, key: ModelKey, basis: str, price: float) -> Iterator[AnySample]:
-        """Yield what 1,000 inferences and tokens of the sliding window cost."""
+    def _prices(
+        self, windows: Iterable[Settled], key: ModelKey, basis: str, price: float
+    ) -> Iterator[AnySample]:
+        """Yield what 1,000 inferences and tokens of the windows cost."""
         inferences, tokens = 0, 0.0
-        for settled in self._recent:
+        for settled in windows:
             inferences += settled.inferences.get(key, 0)
             unknown = math.nan if key in settled.busy else 0.0
             tokens += settled.output_tokens.get(key, unknown)
@@ -226,7 +223,7 @@ class Derived:
 
 @dataclass(slots=True)
 class _Tally:
-    """Microjoules and inferences over the windows in which a place was measured whole."""
+    """Microjoules and inferences over the windows in which they were measured."""
 
     energy: Counter[tuple[Place, ModelKey]] = field(default_factory=Counter)
     counts: Counter[tuple[Place, ModelKey]] = field(default_factory=Counter)
@@ -237,24 +234,58 @@ class _Tally:
     """Models with energy in a window whose tokens are not known."""
     idle: Counter[Place] = field(default_factory=Counter)
 
+    def joules(self) -> Iterator[tuple[tuple[Place, ModelKey], float]]:
+        """Yield the joules of each model at each place, and its share of the idle ones."""
+        whole: Counter[Place] = Counter()
+        for (place, _), part in self.energy.items():
+            whole[place] += part
+        for (place, key), part in self.energy.items():
+            if part > 0:
+                shared = self.idle[place] * part / whole[place]
+                yield (place, key), (part + shared) / MICRO
 
-def _tally(recent: Iterable[Settled]) -> _Tally:
+
+def _tally(recent: Iterable[Settled], *, with_idle: bool) -> _Tally:
+    """Add up the windows in which all of a model's boards were measured.
+
+    `with_idle` adds idle energy, of windows in which all boards of the place were.
+    """
     tally = _Tally()
     for settled in recent:
-        gaps = {_place(device) for device, part in settled.parts if not part.known}
-        for place in {_place(device) for device, _ in settled.parts} - gaps:
-            for key, count in settled.inferences.items():
-                tally.counts[place, key] += count
-            for key, tokens in settled.output_tokens.items():
-                tally.tokens[place, key] += tokens
+        gaps, blind = _gaps(settled)
+        places = {_place(device) for device, _ in settled.parts}
+        if with_idle:
+            places -= gaps
+        for place in places:
+            for key in settled.inferences.keys() - blind[place]:
+                tally.counts[place, key] += settled.inferences[key]
+                tally.tokens[place, key] += settled.output_tokens.get(key, 0.0)
         for device, window in settled.parts:
-            if _place(device) not in gaps:
-                tally.idle[_place(device)] += window.idle
-                for key, energy in window.models.items():
-                    tally.energy[_place(device), key] += energy
-                    if key not in settled.output_tokens:
-                        tally.untold.add((_place(device), key))
+            place = _place(device)
+            if place not in places:
+                continue
+            tally.idle[place] += window.idle if with_idle else 0
+            for key in window.models.keys() - blind[place]:
+                tally.energy[place, key] += window.models[key]
+                if key not in settled.output_tokens:
+                    tally.untold.add((place, key))
     return tally
+
+
+def _gaps(settled: Settled) -> tuple[set[Place], Mapping[Place, set[ModelKey]]]:
+    """Return where a board was not measured, and the models that ran on one there."""
+    gaps: set[Place] = set()
+    blind: dict[Place, set[ModelKey]] = defaultdict(set)
+    for device, part in settled.parts:
+        if not part.known:
+            gaps.add(_place(device))
+            blind[_place(device)] |= {key for key, busy in part.busy.items() if busy}
+    return gaps, blind
+
+
+def _is_measured(settled: Settled) -> bool:
+    """Return whether the energy of every board on which a model ran is known."""
+    return all(part.known or not any(part.busy.values()) for _, part in settled.parts)
 
 
 def _place(device: Device) -> Place:
@@ -284,101 +315,3 @@ def _boundaries(accounts: Sequence[DeviceAccount], pue: float) -> Iterator[AnySa
     if "host" in totals:
         node = totals.total() / MICRO * pue
         yield Sample(catalogue.BOUNDARY_ENERGY, node, ("node",))
-
-
-_TERA: Final = 1e12
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """One product; `tera` is 10^12 operations a second by precision."""
-
-    name: str
-    """A part of NVML's name of the board."""
-    tera: Mapping[str, float]
-    sheet: str
-
-    def flops(self, precision: str) -> float | None:
-        """Operations a second, None where the product has no such precision."""
-        found = self.tera.get("fp16" if precision == "bf16" else precision)
-        return None if found is None else found * _TERA
-
-
-_HOPPER: Final = {"fp64": 67, "fp32": 67, "tf32": 494.5, "fp16": 989.5, "fp8": 1979, "int8": 1979}  # fmt: skip
-_NVL: Final = {
-    "fp64": 60,
-    "fp32": 60,
-    "tf32": 417.5,
-    "fp16": 835.5,
-    "fp8": 1670.5,
-    "int8": 1670.5,
-}
-_H200: Final = "NVIDIA H200 Tensor Core GPU data sheet"
-_H100: Final = "NVIDIA H100 Tensor Core GPU data sheet"
-
-# The first whose name is part of the board's counts, so the longer name comes first.
-PEAKS: Final = (
-    Peak("H200 NVL", _NVL, _H200),
-    Peak("H200", _HOPPER, _H200),
-    Peak("H100 NVL", _NVL, _H100),
-    Peak("H100 PCIe", {"fp64": 51, "fp32": 51, "tf32": 378, "fp16": 756, "fp8": 1513, "int8": 1513}, _H100),
-    Peak("H100", _HOPPER, _H100),
-    Peak("A100", {"fp64": 19.5, "fp32": 19.5, "tf32": 156, "fp16": 312, "int8": 624}, "NVIDIA A100 Tensor Core GPU data sheet"),
-    Peak("A30", {"fp64": 10.3, "fp32": 10.3, "tf32": 82, "fp16": 165, "int8": 330}, "NVIDIA A30 data sheet"),
-    Peak("A10G", {"fp32": 31.5, "tf32": 35, "fp16": 70, "int8": 140}, "NVIDIA A10G in Amazon EC2 G5"),
-    Peak("A10", {"fp32": 31.2, "tf32": 62.5, "fp16": 125, "int8": 250}, "NVIDIA A10 data sheet"),
-    Peak("L40S", {"fp32": 91.6, "tf32": 183, "fp16": 362, "fp8": 733, "int8": 733}, "NVIDIA L40S data sheet"),
-    Peak("L40", {"fp32": 90.5, "tf32": 90.5, "fp16": 181, "fp8": 362, "int8": 362}, "NVIDIA L40 data sheet"),
-    Peak("L4", {"fp32": 30.3, "tf32": 60, "fp16": 121, "fp8": 242.5, "int8": 242.5}, "NVIDIA L4 data sheet"),
-    Peak("T4", {"fp32": 8.1, "fp16": 65, "int8": 130}, "NVIDIA T4 product brief"),
-    Peak("V100-PCIE", {"fp64": 7, "fp32": 14, "fp16": 112}, "NVIDIA V100 data sheet"),
-    Peak("V100", {"fp64": 7.8, "fp32": 15.7, "fp16": 125}, "NVIDIA V100 data sheet"),
-)  # fmt: skip
-
-
-def peak_of(name: str) -> Peak | None:
-    """Return the product of a board with this name, or None if the table lacks it."""
-    words = name.replace("-", " ").split()
-    for peak in PEAKS:
-        wanted = peak.name.replace("-", " ").split()
-        spans = range(len(words) - len(wanted) + 1)
-        if any(words[at : at + len(wanted)] == wanted for at in spans):
-            return peak
-    return None
-
-
-def _utilization(cost: CostSettings, windows: Iterable[Settled]) -> Iterator[AnySample]:
-    """Yield the FLOPS utilisation of models whose work is configured."""
-    if not cost.models:
-        return
-    counts: Counter[ModelKey] = Counter()
-    possible: dict[ModelKey, float] = defaultdict(float)
-    for settled in windows:
-        counts.update(settled.inferences)
-        for key, name, seconds in _busy(settled):
-            work = cost.models.get(key[0])
-            if work is not None:
-                possible[key] += seconds * (_flops(cost, work, name) or 0.0)
-    for key, operations in possible.items():
-        if counts[key] > 0 and operations > 0:
-            done = cost.models[key[0]].flops_per_inference * counts[key]
-            yield Sample(catalogue.FLOPS_UTILIZATION, done / operations, key)
-
-
-def _busy(settled: Settled) -> Iterator[tuple[ModelKey, str, float]]:
-    """Model, board's name and busy seconds; without boards, the machine's."""
-    boards = [(d, w) for d, w in settled.parts if d.boundary == "gpu"]
-    for device, window in boards:
-        for key, seconds in window.busy.items():
-            yield key, device.name, seconds
-    if not boards:
-        for key, seconds in settled.busy.items():
-            yield key, "", seconds
-
-
-def _flops(cost: CostSettings, work: ModelWorkSettings, name: str) -> float | None:
-    configured = cost.gpu.peak_flops.get(work.precision)
-    if configured is not None:
-        return configured
-    known = peak_of(name)
-    return None if known is None else known.flops(work.precision)

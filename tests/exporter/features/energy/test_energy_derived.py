@@ -11,9 +11,10 @@ from clocks import Clock
 from exporter import catalogue
 from exporter.features.energy import energy_ledger
 from exporter.features.energy.energy_accounts import DeviceAccount, Settled, Window
-from exporter.features.energy.energy_derived import PEAKS, Derived, peak_of
+from exporter.features.energy.energy_derived import Derived
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.energy_settings import CostSettings
+from exporter.features.energy.flops_utilization import PEAKS, peak_of
 from exporter.features.energy.sources.power_source import Device, Reading
 
 M, N = ("m", "1"), ("n", "1")
@@ -75,6 +76,22 @@ def test_a_window_with_a_gap_is_left_out_with_its_inferences():
     samples = derived({}, ONE, gap)
     joules = shown(samples, catalogue.INFERENCE_ENERGY)
     assert joules[*M, "gpu", "nvml", "active"] == pytest.approx(0.2)
+
+
+def test_a_board_without_a_sensor_takes_the_energy_of_its_own_models_only():
+    blind = replace(GPU, key="GPU-2", index="1")
+    seen = window({M: 200}, {M: 4.0})
+    unseen = window({}, {N: 4.0}, idle=0, known=False)
+    item = settled((GPU, seen), (blind, unseen), inferences={M: 1000, N: 50})
+    cost = {"gpu_hour_price": 1.0, "electricity_price_per_kwh": 1.0}
+    samples = derived(cost, item)
+    assert shown(samples, catalogue.INFERENCE_ENERGY) == {
+        (*M, "gpu", "nvml", "active"): pytest.approx(0.2)
+    }
+    # Its electricity is not known, so the hour alone is not the cost.
+    assert not shown(samples, catalogue.COST_PER_THOUSAND)
+    idle = settled((GPU, seen), (blind, replace(unseen, busy={})), inferences={M: 1000})
+    assert shown(derived(cost, idle), catalogue.COST_PER_THOUSAND)
 
 
 def tokens_of(windows, cost=None):
