@@ -65,7 +65,7 @@ class TargetSettings(Settings):
         )
 
 
-_OF_TENSORS: Final = ("data", "inputs", "version", "corrupt_ratio")
+_OF_TENSORS: Final = ("data", "inputs", "version", "corrupt_ratio", "batch")
 
 
 class ModelSettings(Settings):
@@ -102,9 +102,7 @@ class ModelSettings(Settings):
     @model_validator(mode="after")
     def _one_source(self) -> ModelSettings:
         if self.prompts is not None:
-            self.refuse(("data", "inputs"), "prompts")
-            if self.batch != 1:
-                raise ValueError(f"found batch {self.batch} with prompts; want 1")
+            self.refuse(("data", "inputs", "batch"), "prompts")
         return self
 
     def refuse(self, settings: tuple[str, ...], other: str) -> None:
@@ -114,7 +112,7 @@ class ModelSettings(Settings):
             ValueError: one is set.
         """
         for name in settings:
-            if getattr(self, name):
+            if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"found both {name} and {other}; want one of them")
 
 
