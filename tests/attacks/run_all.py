@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 LIMIT_BYTES: Final = 512 << 20
 """Of memory, as the shipped deployment has it."""
 SECONDS: Final = 8.0
-QUIET_SECONDS: Final = 4.0
+QUIET_SECONDS: Final = 20.0
+"""Of some 40 probes, whose mean time is what those under attack are compared with."""
 BUSY_SECONDS: Final = 20.0
 """Of honest load before the first quiet spell: memory that it leaves is no attack's."""
 RECOVERY_SECONDS: Final = 45.0

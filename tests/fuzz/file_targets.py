@@ -1,18 +1,23 @@
-"""Fuzz targets: files that an operator wrote, or that were kept over a restart."""
+"""Fuzz targets: files that an operator or a proxy wrote, or that were kept over a restart."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from typing import get_args
 
 from drift.codec import MAGIC
 from drift.errors import DriftError
 from drift.reference import KIND, VERSION, Profile
+from exporter.access.client_outcomes import ClientOutcome
 from exporter.config.config_problems import validated
 from exporter.config.configuration import parse
 from exporter.errors import ConfigError
+from exporter.features.access_log.access_log_collector import logged_request
 from exporter.features.spc.control_charts import Cusum
 from exporter.features.spc.signal_monitor import Plan, Signal
+from exporter.system.followed_lines import MAX_LINE_BYTES
+from exporter.taps.foreign_json import ForeignJsonError
 from exporter.web.web_config import WebConfig
 
 _ENVIRONMENT = {"SECRET": "canary"}
@@ -71,7 +76,17 @@ def fuzz_profile(data: bytes) -> None:
     found.to_bytes()
 
 
+def fuzz_access_log(data: bytes) -> None:
+    """A line is refused, of another request, or has one outcome."""
+    try:
+        found = logged_request(data, MAX_LINE_BYTES)
+    except ForeignJsonError:
+        return
+    assert found is None or found.outcome in get_args(ClientOutcome)
+
+
 TARGETS = {
+    "access_log": fuzz_access_log,
     "config": fuzz_config,
     "web_config": fuzz_web_config,
     "spc_state": fuzz_spc_state,

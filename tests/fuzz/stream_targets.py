@@ -1,15 +1,18 @@
-"""Fuzz targets: streamed answers, as the load engine reads them from any server."""
+"""Fuzz targets: streams that arrive in pieces: answers of servers, frames of HTTP/2 clients."""
 
 from __future__ import annotations
 
 import json
 
+from exporter.taps.http2_frames import FrameReader, FramesError
 from exporter.triton.event_stream import EventStream
 from loadtests.engine.http_messages import Generate, OpenAi, StreamedAnswer
 
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
 )
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_FRAME_HEAD_BYTES = 9
 
 
 def _pieces(content: bytes, cuts: bytes) -> list[bytes]:
@@ -78,7 +81,25 @@ def fuzz_streamed_answer(data: bytes) -> None:
         answer.fault()
 
 
+def _frames(pieces: list[bytes]) -> int | None:
+    """Frames whose heads arrived; None if the client is refused."""
+    reader = FrameReader()
+    try:
+        return sum(reader.read(piece) for piece in pieces)
+    except FramesError:
+        return None
+
+
+def fuzz_grpc_frames(data: bytes) -> None:
+    """However it is cut, the same frames are counted, or refused."""
+    cuts, content = _split(data)
+    whole = _frames([_PREFACE + content])
+    assert whole == _frames([_PREFACE, *_pieces(content, cuts)])
+    assert whole is None or whole <= len(content) // _FRAME_HEAD_BYTES
+
+
 TARGETS = {
+    "grpc_frames": fuzz_grpc_frames,
     "event_stream": fuzz_event_stream,
     "streamed_answer": fuzz_streamed_answer,
 }

@@ -168,6 +168,7 @@ class Outlooks:
         except UNREADABLE as error:
             raise StateError(f"cannot read the points: {error!r}") from error
         for name, series in self._series.items():
+            series.points.clear()
             series.points.extend(restored.get(name, ()))
             if series.points:
                 series.foresee()
