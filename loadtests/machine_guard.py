@@ -17,7 +17,13 @@ from pydantic import Field
 
 from exporter.settings import Settings
 from exporter.system.background import Background
-from exporter.system.processes import family_of, is_local, listening_on, stat_of
+from exporter.system.processes import (
+    family_of,
+    is_local,
+    listening_on,
+    name_of,
+    stat_of,
+)
 from loadtests.result import Verdict
 from pages.units import percent
 
@@ -33,6 +39,7 @@ _STEAL_FIELD: Final = 7
 _TICK_SECONDS: Final = 0.02  # the resolution of /proc is too low for shorter times
 _MOST_READINGS: Final = 100_000
 _END_SECONDS: Final = 5.0
+_FORWARDERS: Final = {"docker-proxy", "rootlessport", "slirp4netns", "pasta"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +102,12 @@ def _cpu_seconds(pid: int) -> float:
 def listeners(port: int) -> tuple[int, ...]:
     """The processes that listen on a TCP port of this machine, and their descendants.
 
-    Empty where there are none, or where they are not visible.
+    Empty where there are none, where they are not visible, or where the server is in a
+    container whose port another program forwards.
     """
     found = listening_on(port)
+    if any(name_of(pid) in _FORWARDERS for pid in found):
+        return ()
     return tuple(sorted(family_of(found) - {os.getpid()})) if found else ()
 
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from load_runs import about
@@ -25,6 +26,7 @@ from loadtests.machine_guard import (
     windows_of,
 )
 from loadtests.result import Requests, RunResult
+from loadtests.target import Target
 
 LIMITS = GuardLimits()
 QUIET = Reading(
@@ -185,6 +187,30 @@ def test_a_server_on_this_machine_is_found_by_its_port_with_its_children() -> No
     with socket.create_server(("127.0.0.1", 0)) as free:
         unused = free.getsockname()[1]
     assert listeners(unused) == ()
+
+
+def test_the_server_behind_a_containers_port_is_unknown(tmp_path: Path) -> None:
+    """Its processor time is not that of others, which Docker's proxy alone would make it."""
+    proxy = tmp_path / "docker-proxy"
+    proxy.symlink_to(Path(sys.executable).resolve())
+    script = (
+        "import socket,sys\n"
+        "s=socket.create_server(('127.0.0.1',0))\n"
+        "print(s.getsockname()[1],flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [proxy, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        target = Target("grpc", f"127.0.0.1:{process.stdout.readline().strip()}")
+        with Guard(target, GuardLimits(window_seconds=0.2)) as guard:
+            time.sleep(0.5)
+        assert process.stdin is not None
+        process.stdin.close()
+    windows = guard.watch().windows
+    assert windows
+    assert all(window.other_cpu is None for window in windows)
 
 
 def seen(body: str, status: int = 200) -> sidecar_view.Page | None:
