@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -21,13 +21,19 @@ from exporter.features.energy.sources.power_source import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from exporter.features.energy.sources.power_source import Boundary, Fault
 
 _MICRO: Final = 1_000_000
 _MOST_BYTES: Final = 256
 _MOST_ZONES: Final = 256
+# Idle power of a package's memory as a part of its own: more than it draws would be idle
+# energy that the package lacks, so rather too little.
+_DRAM_WEIGHT: Final = 0.15
+
+
+Watts = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class RaplSettings(SourceSettings):
@@ -36,8 +42,10 @@ class RaplSettings(SourceSettings):
     kind: Literal["rapl"] = "rapl"
     root: Path = Field(default=Path("/sys/class/powercap"))
     """Folder of the powercap interface. In a container, its mount point."""
-    idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
-    """Power of all domains together while nothing runs. Learnt if not set."""
+    idle_watts: Watts | dict[str, Watts] | None = Field(default=None)
+    """Power while nothing runs: of all domains together, or by domain (`package-0`,
+    `dram-0`), which is exact. Learnt if not set, or for a domain that is not named.
+    """
 
     @property
     def boundary(self) -> Boundary:
@@ -77,9 +85,7 @@ class RaplPower:
                     zone.domain,
                     index=zone.domain,
                     name=zone.domain,
-                    idle_watts=None
-                    if settings.idle_watts is None
-                    else settings.idle_watts / len(zones),
+                    idle_watts=_idle_watts(settings.idle_watts, zone, zones),
                     max_watts=zone.max_watts,
                 ),
             )
@@ -113,6 +119,20 @@ class RaplPower:
         """Do nothing: no file stays open."""
 
 
+def _idle_watts(
+    configured: float | Mapping[str, float] | None, zone: Zone, zones: Sequence[Zone]
+) -> float | None:
+    """Return the idle power of a domain, from that of all or by domain."""
+    if configured is None or not isinstance(configured, float):
+        return None if configured is None else configured.get(zone.domain)
+    weights = {z.domain: _weight(z) for z in zones}
+    return configured * weights[zone.domain] / sum(weights.values())
+
+
+def _weight(zone: Zone) -> float:
+    return 1.0 if zone.domain.startswith("package-") else _DRAM_WEIGHT
+
+
 def _zones(root: Path) -> Iterator[Zone]:
     """Packages and their DRAM, in the kernel's order."""
     try:
@@ -143,12 +163,14 @@ def _zones(root: Path) -> Iterator[Zone]:
 
 
 def _max_watts(folder: Path) -> float | None:
-    # Constraint 0 is the long-term limit; DRAM has none, or 0.
-    for file in ("constraint_0_max_power_uw", "constraint_0_power_limit_uw"):
-        found = _number_or_none(folder / file)
-        if found:
-            return found / _MICRO
-    return None
+    # Constraint 0 is the long-term limit, or the nominal power, which turbo exceeds for
+    # as long as constraint 1 allows. DRAM has none, or 0.
+    limits = [
+        _number_or_none(folder / f"constraint_{number}_{kind}_uw") or 0
+        for number in (0, 1)
+        for kind in ("max_power", "power_limit")
+    ]
+    return max(limits) / _MICRO or None
 
 
 def _number_or_none(path: Path) -> int | None:

@@ -127,8 +127,26 @@ def test_no_zones_are_no_source(powercap):
     assert powercap.find() is None
 
 
-def test_a_configured_idle_power_is_of_all_domains_together(powercap):
-    powercap.zone("intel-rapl:0", "package-0", 100)
-    powercap.zone("intel-rapl:1", "package-1", 100)
-    readings = by_domain(powercap.find(idle_watts=90))
-    assert {r.device.idle_watts for r in readings.values()} == {45}
+@pytest.mark.parametrize(
+    ("idle_watts", "expected"),
+    [
+        (92, {"package-0": 40, "dram-0": 6, "package-1": 40, "dram-1": 6}),
+        ({"package-0": 36, "dram-0": 4}, {"package-0": 36, "dram-0": 4}),
+    ],
+)
+def test_a_configured_idle_power_is_of_all_domains_together_or_by_domain(
+    powercap, idle_watts, expected
+):
+    for number in (0, 1):
+        powercap.zone(f"intel-rapl:{number}", f"package-{number}", 100)
+        powercap.zone(f"intel-rapl:{number}:0", "dram", 10)
+    for domain, reading in by_domain(powercap.find(idle_watts=idle_watts)).items():
+        assert reading.device.idle_watts == pytest.approx(expected.get(domain))
+
+
+def test_turbo_above_the_nominal_power_of_a_package_is_plausible(powercap):
+    folder = powercap.zone("intel-rapl:0", "package-0", 100, watts=125).parent
+    (folder / "constraint_0_power_limit_uw").write_text(f"{125 * MICRO}")
+    (folder / "constraint_1_max_power_uw").write_text("0")
+    (folder / "constraint_1_power_limit_uw").write_text(f"{253 * MICRO}")
+    assert by_domain(powercap.find())["package-0"].device.max_watts == 253
