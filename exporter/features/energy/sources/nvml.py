@@ -36,6 +36,10 @@ class NvmlSettings(SourceSettings):
     idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
     """Power of each board while nothing runs. If not set, it is learnt while no model
     is busy; on a server that is always busy it cannot be learnt."""
+    boards: tuple[str, ...] = Field(default=(), max_length=64)
+    """Boards to read, by uuid or number as `nvidia-smi -L` lists them; all if empty. Where
+    several Tritons share a machine, those of this one: others would count as idle.
+    """
 
     @property
     def boundary(self) -> Boundary:
@@ -48,7 +52,7 @@ class NvmlSettings(SourceSettings):
             return None
         from exporter.features.energy.sources.nvml_reader import NvmlPower  # noqa: PLC0415 - 6 MB
 
-        return NvmlPower.opened(self.idle_watts, surroundings)
+        return NvmlPower.opened(self, surroundings)
 
 
 def library_exists() -> bool:

@@ -30,6 +30,7 @@ from exporter.features.energy.sources.power_source import Device, Reading
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from exporter.features.energy.sources.nvml import NvmlSettings
     from exporter.features.energy.sources.power_source import Fault, Surroundings
 
 log = structlog.get_logger()
@@ -48,8 +49,9 @@ class NvmlPower:
 
     kind = "nvml"
 
-    def __init__(self, idle_watts: float | None, surroundings: Surroundings) -> None:
-        self._idle_watts = idle_watts
+    def __init__(self, settings: NvmlSettings, surroundings: Surroundings) -> None:
+        self._idle_watts = settings.idle_watts
+        self._chosen = frozenset(settings.boards)
         self._surroundings = surroundings
         self._boards: dict[str, Board] = {}
         self._events: Any = None
@@ -59,10 +61,10 @@ class NvmlPower:
 
     @classmethod
     def opened(
-        cls, idle_watts: float | None, surroundings: Surroundings
+        cls, settings: NvmlSettings, surroundings: Surroundings
     ) -> NvmlPower | None:
         """Open the library; return None if that fails or it has no board."""
-        source = cls(idle_watts, surroundings)
+        source = cls(settings, surroundings)
         try:
             source._initialise()
         except (pynvml.NVMLError, DriverGoneError) as error:
@@ -136,6 +138,8 @@ class NvmlPower:
             if code_of(error) in GONE:
                 raise DriverGoneError(str(error)) from None
             log.warning("gpu_not_shown", gpu=index, reason=str(error))
+            return None
+        if self._chosen and self._chosen.isdisjoint((uuid, str(index))):
             return None
         board = Board(handle, index, uuid, name)
         known = self._boards.get(uuid)

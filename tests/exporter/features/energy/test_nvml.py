@@ -25,9 +25,9 @@ def found(nvml, clock):
     """Open the source on these boards: (script, source)."""
     sources = []
 
-    def open_source(boards):
-        script = nvml(boards)
-        source = NvmlSettings().find(
+    def open_source(scripted, **more):
+        script = nvml(scripted)
+        source = NvmlSettings(**more).find(
             Surroundings(clock, lambda: 1e9, None, WorkBoard())
         )
         assert source is not None
@@ -42,6 +42,14 @@ def found(nvml, clock):
 def values(reading, spec):
     """Values by the labels beyond those of every board's."""
     return {s.labels[4:]: s.value for s in reading.samples if s.spec is spec}
+
+
+def test_boards_of_other_tritons_can_be_left_out(found):
+    _, everything = found({number: board(number) for number in range(3)})
+    keys = [reading.device.key for reading in everything.read()]
+    _, source = found({n: board(n) for n in range(3)}, boards=[keys[0], "2"])
+    indices = [reading.device.index for reading in source.read()]
+    assert indices == ["0", "2"]
 
 
 def test_every_reading_of_a_healthy_board_arrives_in_base_units(found):
