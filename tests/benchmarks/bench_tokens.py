@@ -1,4 +1,4 @@
-"""Tokens of production and their joules, beside the books of the clients and of the board."""
+"""Tokens of production and their joules, beside the books of the clients and the board."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _LLM = {"model": "llm", "version": "1"}
 _JOULES = "triton_token_energy_joules"
 _ENERGY = "triton_model_energy_joules_total"
+_NOT_OF_MODELS = (
+    "triton_idle_energy_joules_total",
+    "triton_unattributed_energy_joules_total",
+)
+_BOARD = "triton_host_energy_joules_total"
 _WINDOW_SECONDS = 1.0
 
 
@@ -78,6 +83,18 @@ def _compared(page: Page, clients: Clients) -> Iterator[Figure]:
         joules=energy,
         measured="joules for each output token x the tokens of the clients' answers, "
         "against the joules of the model; a board of 20 to 80 W by its use",
+    )
+    others = sum(page.sum(name) or 0.0 for name in _NOT_OF_MODELS)
+    board = page.sum(_BOARD) or 0.0
+    yield figures.at_most(
+        "tokens_board_balance_error",
+        100 * abs((each * clients.output + others) / board - 1),
+        "percent",
+        0.1,
+        n=clients.output,
+        joules=board,
+        measured="joules for each output token x the tokens of the clients' answers + "
+        "idle and unattributed joules, against the joules of the board",
     )
 
 
