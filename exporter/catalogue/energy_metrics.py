@@ -142,7 +142,9 @@ MODEL_ENERGY: Final = MetricSpec(
 MODEL_ENERGY_ERROR: Final = MetricSpec(
     "triton_model_energy_share_error_ratio",
     "Half the width of the 95 % interval of the energy attributed to the model,"
-    " divided by that energy: 0.05 means within 5 %. It describes the mean of the"
+    " divided by that energy: 0.05 means within 5 %, and 10, the largest value, that"
+    " nothing is known but that it is small; energy and efficiency of an inference are"
+    " absent then. It describes the mean of the"
     " latest 240 windows; a recent change of the model's power is not included."
     " Absent, which means unknown and not 0, if the windows do not suffice: fewer"
     " than 20, idle power unknown, or a model that hardly ran or always runs with"

@@ -25,6 +25,11 @@ _HOUR: Final = 3600.0
 _JOULES_PER_KWH: Final = 3.6e6
 # A window that is longer than the time of the gauges is the latest for about its length.
 _LATEST: Final = 1.5
+MOST_ERROR: Final = 10.0
+"""Error of a share, divided by it, from which the share is unknown but for being small."""
+_BY_SHARE: Final = (
+    catalogue.INFERENCE_ENERGY, catalogue.EFFICIENCY, catalogue.TOKEN_ENERGY
+)  # fmt: skip
 Place = tuple[str, str]
 """Boundary and source."""
 
@@ -81,7 +86,14 @@ class Derived:
         yield from _boundaries(accounts, self._cost.pue)
         yield from self._costs(accounts)
         yield from self._carbon(accounts)
-        yield from self._gauges
+        unknown = {
+            labels
+            for labels, (ratio, _) in share_errors(accounts).items()
+            if ratio >= MOST_ERROR
+        }
+        for sample in self._gauges:
+            if sample.spec not in _BY_SHARE or sample.labels[:4] not in unknown:
+                yield sample
 
     def pay(self, gpus: int) -> None:
         """Charge GPU time by the clock, busy or not."""
@@ -219,6 +231,35 @@ class Derived:
             if number > 0:
                 labels = (*key, self._cost.currency, basis)
                 yield Sample(spec, 1000 * price / number, labels)
+
+
+def share_errors(
+    accounts: Iterable[DeviceAccount],
+) -> dict[tuple[str, str, str, str], tuple[float, float]]:
+    """Return the error of each model's share, divided by it, and the effective windows.
+
+    By model, version, boundary and source; nothing where a device has no estimate. Errors
+    of several devices add up as if they all had one cause; the effective windows are
+    those of the device with the fewest.
+    """
+    watts: dict[tuple[str, str, str, str], float] = defaultdict(float)
+    errors: dict[tuple[str, str, str, str], float] = defaultdict(float)
+    effective: dict[tuple[str, str, str, str], float] = {}
+    for account in accounts:
+        for key, (value, error) in account.power.errors().items():
+            labels = (*key, *_place(account.device))
+            watts[labels] += value
+            errors[labels] += error
+            windows = account.power.effective_windows(key)
+            effective[labels] = min(windows, effective.get(labels, windows))
+    return {
+        labels: (
+            errors[labels] / value if value > 0 else math.inf,
+            effective[labels],
+        )
+        for labels, value in watts.items()
+        if math.isfinite(errors[labels]) and max(value, errors[labels]) > 0
+    }
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from exporter import catalogue
 from exporter.errors import TritonError
 from exporter.features.energy.attribution import MICRO
 from exporter.features.energy.energy_accounts import Books
-from exporter.features.energy.energy_derived import Derived
+from exporter.features.energy.energy_derived import MOST_ERROR, Derived, share_errors
 from exporter.features.energy.placement import PlacementReader
 from exporter.features.energy.sources.power_source import Reading
 from exporter.samples import Sample
@@ -106,8 +105,11 @@ class Ledger:
 
     def _divided_samples(self) -> Iterator[AnySample]:
         yield from _balance(self._books.devices.values())
-        yield from _share_errors(self._books.devices.values())
-        yield from self._derived.samples(list(self._books.devices.values()))
+        accounts = list(self._books.devices.values())
+        for labels, (ratio, windows) in share_errors(accounts).items():
+            yield Sample(catalogue.MODEL_ENERGY_ERROR, min(ratio, MOST_ERROR), labels)
+            yield Sample(catalogue.MODEL_ENERGY_EFFECTIVE, windows, labels)
+        yield from self._derived.samples(accounts)
 
 
 def _device_samples(account: DeviceAccount) -> Iterator[AnySample]:
@@ -159,28 +161,3 @@ def _balance(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
         yield Sample(catalogue.UNATTRIBUTED_ENERGY, energy / MICRO, labels)
     for (key, *rest), energy in models.items():
         yield Sample(catalogue.MODEL_ENERGY, energy / MICRO, (*key, *rest))
-
-
-def _share_errors(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
-    """Yield the error of each model's share; nothing where a device has no estimate.
-
-    Errors of several devices add up as if they all had one cause; the effective windows
-    are those of the device with the fewest.
-    """
-    watts: dict[tuple[ModelKey, str, str], float] = defaultdict(float)
-    errors: dict[tuple[ModelKey, str, str], float] = defaultdict(float)
-    worth: dict[tuple[ModelKey, str, str], float] = {}
-    for account in accounts:
-        device = account.device
-        for key, (value, error) in account.power.errors().items():
-            place = (key, device.boundary, device.source)
-            watts[place] += value
-            errors[place] += error
-            windows = account.power.effective_windows(key)
-            worth[place] = min(windows, worth.get(place, windows))
-    for found, value in watts.items():
-        if value > 0 and math.isfinite(errors[found]):
-            key, *rest = found
-            labels = (*key, *rest)
-            yield Sample(catalogue.MODEL_ENERGY_ERROR, errors[found] / value, labels)
-            yield Sample(catalogue.MODEL_ENERGY_EFFECTIVE, worth[found], labels)

@@ -11,7 +11,7 @@ from clocks import Clock
 from exporter import catalogue
 from exporter.features.energy import energy_ledger
 from exporter.features.energy.energy_accounts import DeviceAccount, Settled, Window
-from exporter.features.energy.energy_derived import Derived
+from exporter.features.energy.energy_derived import MOST_ERROR, Derived, share_errors
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.energy_settings import CostSettings
 from exporter.features.energy.flops_utilization import PEAKS, peak_of
@@ -269,10 +269,7 @@ def test_boards_of_one_boundary_and_source_are_added_up_with_their_errors():
         for busy in rng.uniform(0, 1, 60):
             watts = 60 + 200 * busy + rng.normal(0, 5 + number)
             account.power.learn(watts, 1.0, {M: busy}, 60.0)
-    samples = [
-        *energy_ledger._balance(accounts),
-        *energy_ledger._share_errors(accounts),
-    ]
+    samples = list(energy_ledger._balance(accounts))
     gpu, host = ("gpu", "nvml"), ("host", "rapl")
     assert shown(samples, catalogue.IDLE_ENERGY) == {gpu: 14, host: 7}
     nobody = shown(samples, catalogue.UNATTRIBUTED_ENERGY)
@@ -288,15 +285,30 @@ def test_boards_of_one_boundary_and_source_are_added_up_with_their_errors():
     (one, first), (two, second), (three, third) = (
         account.power.errors()[M] for account in accounts
     )
-    assert shown(samples, catalogue.MODEL_ENERGY_ERROR) == {
-        (*M, *gpu): pytest.approx((first + second) / (one + two)),
-        (*M, *host): pytest.approx(third / three),
-    }
     worth = [account.power.effective_windows(M) for account in accounts]
-    assert shown(samples, catalogue.MODEL_ENERGY_EFFECTIVE) == {
-        (*M, *gpu): min(worth[:2]),
-        (*M, *host): worth[2],
+    assert share_errors(accounts) == {
+        (*M, *gpu): (pytest.approx((first + second) / (one + two)), min(worth[:2])),
+        (*M, *host): (pytest.approx(third / three), worth[2]),
     }
+
+
+def test_an_inference_has_no_energy_where_the_share_is_unknown_but_small():
+    found = Derived(CostSettings(), 60.0, Clock())
+    found.add(ONE)
+    account = account_of(GPU, 0, {M: 100})
+    assert (*M, "gpu", "nvml", "active") in shown(
+        found.samples([account]), catalogue.INFERENCE_ENERGY
+    )
+    rng = np.random.default_rng(1)
+    for busy in rng.uniform(0, 1, (120, 2)):
+        watts = 60 + 100 * busy[1] - 20 * busy[0] + rng.normal(0, 5)
+        account.power.learn(watts, 1.0, dict(zip((M, N), busy, strict=True)), 60.0)
+    assert share_errors([account])[*M, "gpu", "nvml"][0] > MOST_ERROR
+    samples = list(found.samples([account]))
+    for spec in (catalogue.INFERENCE_ENERGY, catalogue.EFFICIENCY):
+        labels = {key[:4] for key in shown(samples, spec)}
+        assert (*M, "gpu", "nvml") not in labels
+        assert (*N, "gpu", "nvml") in labels
 
 
 def test_boards_alone_are_no_node():
