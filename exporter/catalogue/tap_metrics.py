@@ -12,7 +12,7 @@ TAP_REQUESTS: Final = MetricSpec(
     " outcome. accepted: read. sampled_out, unwanted (no collector uses the model),"
     " unknown_model, own: skipped. malformed, too_large, unsupported, timeout,"
     " overloaded, aborted and, over gRPC, too_large_or_aborted (gRPC does not"
-    " distinguish them): refused. otlp_forward has forwarded, failed, dropped.",
+    " distinguish them): refused.",
     ("source", "outcome"),
 )
 TAP_SAMPLES: Final = MetricSpec(

@@ -249,7 +249,7 @@ class Tap:
             held.add(sum(len(name) + len(value) for name, value in scope["headers"]))
             async with asyncio.timeout(self._read_seconds):
                 raw = await _read(route, headers, receive, held)
-            head = TapRequest(b"", raw, headers, scope["path"], peer)
+            head = TapRequest(raw, headers, scope["path"], peer)
             work = self._begin(route, head, held)
             seconds = route.answer_seconds or self._answer_seconds
             done, _ = await asyncio.wait({work}, timeout=seconds)
@@ -323,7 +323,7 @@ async def _read(
 def _answer(route: TapRoute, request: TapRequest) -> TapAnswer:
     encoding = request.headers.get("content-encoding", "").strip().lower()
     try:
-        body = _decoded(request.raw, encoding, route.max_body_bytes)
+        body = _decoded(request.body, encoding, route.max_body_bytes)
     except _RefusedError as refused:
         return refused.answer
     return route.answer(replace(request, body=body))

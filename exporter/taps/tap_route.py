@@ -37,10 +37,9 @@ class TapHead:
 
 @dataclass(frozen=True, slots=True)
 class TapRequest:
-    """One body as it was sent, and decoded. Header names are in lower case."""
+    """One body; a route gets it decoded. Header names are in lower case."""
 
     body: bytes
-    raw: bytes
     headers: Mapping[str, str]
     path: str = ""
     sender: str = ""

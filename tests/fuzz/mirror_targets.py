@@ -84,21 +84,21 @@ def check(outcome: str, text: bytes) -> None:
 
 def check_answer(answer: TapAnswer) -> None:
     check(answer.outcome, answer.body)
-    good = INFER.answer(TapRequest(GOOD, GOOD, {}, PATH))
+    good = INFER.answer(TapRequest(GOOD, {}, PATH))
     assert good.outcome == "accepted"
     assert READER.got[0].inputs["x"].tolist() == [1]
     READER.got.clear()
 
 
 def fuzz_http(data: bytes) -> None:
-    check_answer(INFER.answer(TapRequest(data, data, {}, PATH)))
+    check_answer(INFER.answer(TapRequest(data, {}, PATH)))
 
 
 def fuzz_binary(data: bytes) -> None:
     """Two bytes say how long the JSON is."""
     length, body = int.from_bytes(data[:2], "big"), data[2:]
     headers = {"inference-header-content-length": str(length)}
-    check_answer(INFER.answer(TapRequest(body, body, headers, PATH)))
+    check_answer(INFER.answer(TapRequest(body, headers, PATH)))
 
 
 def fuzz_cloudevents(data: bytes) -> None:
@@ -115,7 +115,7 @@ def fuzz_cloudevents(data: bytes) -> None:
         headers = {"content-type": "application/cloudevents+json; charset=utf-8"}
     head = TapHead("/", [(k.encode(), v.encode()) for k, v in headers.items()])
     assert EVENTS.admit(head) is None
-    check_answer(EVENTS.answer(TapRequest(body, body, headers, "/")))
+    check_answer(EVENTS.answer(TapRequest(body, headers, "/")))
 
 
 def fuzz_grpc(data: bytes) -> None:
@@ -135,7 +135,7 @@ def fuzz_completion(data: bytes) -> None:
         fuzz_cloudevents(data)
     else:
         path = "/v1/chat/completions"
-        check_answer(COMPLETIONS.answer(TapRequest(data[1:], data[1:], {}, path)))
+        check_answer(COMPLETIONS.answer(TapRequest(data[1:], {}, path)))
 
 
 TARGETS = {

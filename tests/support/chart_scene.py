@@ -53,7 +53,7 @@ class Scene:
         (route,) = self.collector.routes()  # type: ignore[attr-defined]
         assert route.path == ACKNOWLEDGE
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return route.answer(TapRequest(raw, raw, {}))
+        return route.answer(TapRequest(raw, {}))
 
 
 def score(value, model="m", metric="accuracy"):

@@ -18,7 +18,7 @@ class Asked(NamedTuple):
 class Receiver:
     """Keeps what is POSTed to it and answers `status` and `body`, or what `answer` says."""
 
-    def __init__(self, status: int = 200, body: bytes = b"") -> None:
+    def __init__(self, status: int = 200, body: bytes = b"", port: int = 0) -> None:
         self.status, self.body = status, body
         self.received: list[Asked] = []
         outer = self
@@ -43,7 +43,7 @@ class Receiver:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_port
         self.address = f"127.0.0.1:{self.port}"

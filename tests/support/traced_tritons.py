@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from monitoring import free_port
 from receiver import Receiver
 
+from exporter.errors import TritonError
 from exporter.features.traces.traced_request import PHASES
 from exporter.histograms.quantiles import minimum_count
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import InferRequest
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -63,11 +67,24 @@ FEW = 20
 
 
 class Collector(Receiver):
-    """A collector that keeps the bodies it was sent."""
+    """A collector before a tap, which keeps the bodies that the tap accepted."""
 
-    @property
-    def bodies(self):
-        return [(headers["content-type"], body) for _, headers, body in self.received]
+    def __init__(self, port):
+        self.bodies = []
+        self.tap_port = free_port()
+        self._tap = HttpClient(f"127.0.0.1:{self.tap_port}")
+        super().__init__(port=port)
+
+    def answer(self, asked):
+        kind = asked.headers["content-type"]
+        with contextlib.suppress(TritonError):
+            self._tap.post(asked.path, asked.body, timeout_seconds=5)
+            self.bodies.append((kind, asked.body))
+        return b"{}", {"content-type": kind}
+
+    def close(self):
+        super().close()
+        self._tap.close()
 
     def seconds(self, model):
         """Arrival to last answer of every request to `model`, from the raw spans."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.features.traces.trace_files import TraceFileFollower, TraceFilesSettings
 from exporter.features.traces.trace_receiver import SOURCE as OTLP
-from exporter.features.traces.trace_receiver import Forwarder, TraceReceiver
+from exporter.features.traces.trace_receiver import TraceReceiver
 from exporter.features.traces.trace_sink import RequestLimits, SinkSettings, TraceSink
 from exporter.settings import Settings
 
@@ -33,9 +33,6 @@ class OtlpTapSettings(Settings):
     """Maximum size of a body, also after decompression. Triton sends about 300 kB, plus
     up to 200 bytes per response of streamed answers. A malicious body takes up to 32
     times as much memory while it is parsed; bodies are parsed one at a time."""
-    forward: str | None = Field(default=None, pattern=r"^https?://[^\s/]+(/\S*)?$")
-    """Forward the traces unchanged to this collector, like http://otel:4318/v1/traces.
-    """
 
 
 class TracesSettings(CollectorSettings):
@@ -89,16 +86,12 @@ class TracesCollector:
             ),
             wall_clock=time.time,
         )
-        self._forwarder: Forwarder | None = None
         self._receiver: TraceReceiver | None = None
         if settings.otlp is not None:
-            if settings.otlp.forward is not None:
-                self._forwarder = Forwarder(settings.otlp.forward)
             self._receiver = TraceReceiver(
                 self._sink,
                 max_body_bytes=settings.otlp.max_body_bytes,
                 clock=access.clock,
-                forwarder=self._forwarder,
             )
 
     def routes(self) -> Sequence[TapRoute]:
@@ -114,8 +107,6 @@ class TracesCollector:
         samples: list[AnySample] = []
         if self._receiver is not None:
             self._receiver.expire()
-        if self._forwarder is not None:
-            samples += self._forwarder.samples()
         if self._follower is not None:
             self._read_files(self._follower)
             samples += self._follower.samples()
@@ -129,6 +120,4 @@ class TracesCollector:
             self._sink.count(FILE, "malformed", parsed.malformed)
 
     def close(self) -> None:
-        """Stop the collector's background work."""
-        if self._forwarder is not None:
-            self._forwarder.close()
+        """Do nothing: there is no background work."""

@@ -8,7 +8,6 @@ import gzip
 import socket
 import threading
 import time
-import tracemalloc
 from http import HTTPStatus
 from pathlib import Path
 
@@ -26,14 +25,12 @@ from running_taps import Crowded, HttpTap
 from waiting import patience, wait_until
 
 from exporter.features.traces.trace_receiver import (
-    ENTRY_BYTES,
-    Forwarder,
     TraceReceiver,
 )
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.network.admission import CONNECTIONS, Admission
 from exporter.taps.tap import Tap
-from exporter.taps.tap_route import TapAnswer, TapRequest, TapRoute
+from exporter.taps.tap_route import TapAnswer, TapRoute
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 JSON = (DATA / "otlp" / "triton-2.51.json").read_bytes()
@@ -234,58 +231,6 @@ def test_nothing_listens_without_a_route():
     tap.follow("127.0.0.1", 0)
     assert tap.address is None
     asyncio.run(tap.stop())
-
-
-OFFERED = TapRequest(JSON, JSON, {"content-type": "application/json"})
-
-
-def told(forwarder):
-    return {s.labels[1]: s.value for s in forwarder.samples()}
-
-
-def test_a_collector_that_is_down_costs_its_counter_only():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        forwarder = Forwarder(f"http://127.0.0.1:{holder.getsockname()[1]}/v1/traces")
-        for _ in range(5):
-            forwarder.offer(OFFERED)
-        wait_until(lambda: told(forwarder)["failed"] == 5)
-        forwarder.close()
-
-
-def test_a_collector_that_hangs_fills_a_bounded_queue_and_no_more():
-    with socket.create_server(("127.0.0.1", 0)) as hung:
-        forwarder = Forwarder(
-            f"http://127.0.0.1:{hung.getsockname()[1]}/",
-            max_queued_bytes=3 * (len(JSON) + ENTRY_BYTES) + ENTRY_BYTES // 2,
-            timeout_seconds=0.5,
-        )
-        # One that waited for room would drop nothing.
-        for _ in range(10):
-            forwarder.offer(OFFERED)
-        assert told(forwarder)["dropped"] == 7
-        wait_until(lambda: told(forwarder)["failed"] == 3)
-        forwarder.offer(OFFERED)
-        assert told(forwarder)["dropped"] == 7
-        forwarder.close()
-
-
-@pytest.mark.parametrize("inflated", [1 << 20, 2])
-def test_a_queue_for_a_collector_that_hangs_takes_the_memory_it_may(inflated):
-    """Bodies that were inflated to be read, and as many small ones as come."""
-    with socket.create_server(("127.0.0.1", 0)) as hung:
-        forwarder = Forwarder(
-            f"http://127.0.0.1:{hung.getsockname()[1]}/", max_queued_bytes=1 << 20
-        )
-        tracemalloc.start()
-        for _ in range((20 << 20) // max(inflated, 1 << 10)):
-            body = bytes(bytearray(inflated))
-            headers = {"content-type": "application/json", "content-encoding": "gzip"}
-            forwarder.offer(TapRequest(body, gzip.compress(body), dict(headers)))
-        held, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        forwarder.close()
-    assert held < 2 << 20
 
 
 def test_half_sent_bodies_keep_no_sender_out(served):

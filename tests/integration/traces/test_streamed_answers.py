@@ -138,22 +138,20 @@ def streaming(repository):
 
 @pytest.fixture
 def collector():
-    collector = Collector()
+    collector = Collector(free_port())
     yield collector
     collector.close()
 
 
 def test_streams_in_spans(streaming, settings, start_sidecar, collector):
-    port = free_port()
-    url = f"opentelemetry,url=http://127.0.0.1:{port}/v1/traces"
+    url = f"opentelemetry,url={collector.url}/v1/traces"
     quick = "opentelemetry,bsp_schedule_delay=300"
     with traced(streaming, "mode=opentelemetry", url, quick) as triton:
         sidecar = start_sidecar(
             traces_config(
                 settings,
                 triton,
-                port,
-                otlp={"forward": f"{collector.url}/v1/traces"},
+                collector.tap_port,
                 limits=LIMITS,
             )
         )

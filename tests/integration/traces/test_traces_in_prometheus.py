@@ -7,8 +7,7 @@ import time
 
 import pytest
 from monitoring import Job
-from receiver import Receiver
-from traced_tritons import REQUESTS, Sender, requests, traces_config
+from traced_tritons import REQUESTS, Collector, Sender, requests, traces_config
 from waiting import patience
 
 from exporter.features.slo.slo_rules import rules_file
@@ -29,10 +28,9 @@ def test_the_rules_know_its_median_and_exemplars_are_traces_that_triton_sent(
     buckets, spans_server, settings, start_sidecar, start_prometheus
 ) -> None:
     triton, port = spans_server
-    collector = Receiver()
+    collector = Collector(port)
     try:
-        otlp = {"forward": f"{collector.url}/v1/traces"}
-        config = traces_config(settings, triton, port, otlp=otlp)
+        config = traces_config(settings, triton, collector.tap_port)
         config["probes"] = []
         sidecar = start_sidecar(config)
         prometheus = start_prometheus(
@@ -51,7 +49,7 @@ def test_the_rules_know_its_median_and_exemplars_are_traces_that_triton_sent(
         is_native = bool(prometheus.query(f"histogram_count({LATENCY})"))
         assert is_native == (buckets == "native")
         found = trace_ids(prometheus)
-        sent = b"".join(body for _, _, body in collector.received).decode()
+        sent = b"".join(body for _, body in collector.bodies).decode()
         assert found <= set(re.findall(r'"traceId":"(\w{32})"', sent))
     finally:
         collector.close()

@@ -41,7 +41,7 @@ def collector(clock, totals) -> RunsCollector:
 def post(collector, path, sender="", **notice):
     route = next(r for r in collector.routes() if r.path == path)
     body = json.dumps(notice).encode()
-    return route.answer(TapRequest(body, body, {}, path, sender))
+    return route.answer(TapRequest(body, {}, path, sender))
 
 
 RUN = {"run": "a", "kind": "load", "profile": "poisson", "phase": "steady"}
@@ -141,7 +141,7 @@ def test_a_notice_that_is_none_is_refused_in_words(collector, change, told) -> N
 
 def test_what_is_no_json_is_refused(collector) -> None:
     for route in collector.routes():
-        assert route.answer(TapRequest(b"{", b"{", {})).outcome == "malformed"
+        assert route.answer(TapRequest(b"{", {})).outcome == "malformed"
 
 
 def test_a_capacity_is_shown_with_its_interval_and_replaced_by_the_next(

@@ -276,9 +276,7 @@ def test_invalid_ones_over_otlp_are_counted_beside_the_others():
         traces = collector()
         (route,) = traces.routes()
         raw = json.dumps(body).encode()
-        answer = route.answer(
-            TapRequest(raw, raw, {"content-type": "application/json"})
-        )
+        answer = route.answer(TapRequest(raw, {"content-type": "application/json"}))
         assert answer.status == 200
         return counted(traces, "otlp")
 

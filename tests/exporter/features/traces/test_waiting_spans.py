@@ -181,9 +181,7 @@ class Received:
     def send(self, spans, sender=""):
         for sent in bodies(spans):
             headers = {"content-type": "application/json"}
-            answer = self.receiver.answer(
-                TapRequest(sent, sent, headers, sender=sender)
-            )
+            answer = self.receiver.answer(TapRequest(sent, headers, sender=sender))
             assert answer.status == HTTPStatus.OK
 
     def counted(self, *outcomes):
@@ -265,7 +263,7 @@ def test_models_with_names_of_four_kilobytes_keep_a_page_of_metrics_small():
     for first in range(0, 200, 20):
         sent = finished_spans(first, 20, 4_000)
         headers = {"content-type": "application/json"}
-        received.receiver.answer(TapRequest(sent, sent, headers))
+        received.receiver.answer(TapRequest(sent, headers))
     assert received.counted("request", "unknown_model") == [20, 180]
     page, _ = render(received.sink.samples(received.now))
     assert page.count(b"xxxx" * 60) > 20
