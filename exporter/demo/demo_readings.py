@@ -16,7 +16,6 @@ Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
 _PRICED: Final = "digits_fp32"
 _PRECISION: Final = "precision"
-_FULL: Final = {"basis": "full"}
 _TAILS: Final = (0.99, 0.95, 0.9)
 _RATES_SECONDS: Final = 5.0
 """Rates are over at least this time, once it has passed."""
@@ -152,13 +151,18 @@ def _energy(series: Series) -> str:
     for (labels, value), (_, rate) in zip(joules, efficiency, strict=False):
         origin = f"{labels['boundary']}, {labels['source']}"
         place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
-        error = _one(series, "triton_model_energy_share_error_ratio", place)
-        known = "" if error is None or error > 1 else f" ± {100 * error:.0f} %"
-        shown.append(f"{value:.3g} J/inference{known} {rate:.3g} QPS/W ({origin})")
+        error = _share_error(series, place)
+        shown.append(f"{value:.3g} J/inference{error} {rate:.3g} QPS/W ({origin})")
     shown += [f"{value:.3g} {labels['currency']}/1000" for labels, value in costs]
     if not shown:
         return "energy: no power was attributed yet"
     return f"{_PRICED} {' '.join(shown)}"
+
+
+def _share_error(series: Series, place: dict[str, str]) -> str:
+    """Return the error of a model's share of the energy; "" where it is unknown."""
+    error = _one(series, "triton_model_energy_share_error_ratio", place)
+    return "" if error is None or error > 1 else f" ± {100 * error:.0f} %"
 
 
 def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:
@@ -185,12 +189,18 @@ def _tail(series: Series, model: str, version: str) -> str:
     return f"needs over {traced or 0:.0f} traces"
 
 
-def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
+def _quantile(
+    series: Series,
+    model: str,
+    version: str,
+    quantile: float,
+    of: str = "triton_request_latency",
+) -> str:
     """Return milliseconds with the 95 % interval; "" without an interval."""
     wanted = {"model": model, "version": version, "quantile": f"{quantile:g}"}
-    value = _one(series, "triton_request_latency_seconds", wanted)
+    value = _one(series, f"{of}_seconds", wanted)
     bounds = [
-        _one(series, "triton_request_latency_ci_seconds", {**wanted, "bound": bound})
+        _one(series, f"{of}_ci_seconds", {**wanted, "bound": bound})
         for bound in ("lower", "upper")
     ]
     known = [f"{1e3 * number:.3g}" for number in (value, *bounds) if number is not None]
@@ -201,19 +211,30 @@ def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
 
 
 def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterator[str]:
-    for labels, seconds in series["triton_request_first_response_latency_seconds"]:
+    names = {
+        "first response": "triton_request_first_response_latency",
+        "gaps": "triton_request_response_gap_latency",
+    }
+    for labels, _ in series[f"{names['first response']}_seconds"]:
         if labels["quantile"] == "0.5":
-            gap = _one(series, "triton_request_response_gap_latency_seconds", labels)
-            model = {"model": labels["model"], "version": labels["version"]}
-            joules = _one(series, "triton_token_energy_joules", model | _FULL)
-            rate = tokens.get((labels["model"], labels["version"]))
-            parts = [
-                f"first response p50 {1e3 * seconds:.3g} ms",
-                "" if gap is None else f"gaps p50 {1e3 * gap:.3g} ms",
-                "" if rate is None else f"{rate:.0f} tokens/s",
-                "" if joules is None else f"{1e3 * joules:.3g} J per 1,000",
-            ]
-            yield f"{labels['model']} streams: {', '.join(filter(None, parts))}"
+            key = labels["model"], labels["version"]
+            times = {
+                what: _quantile(series, *key, 0.5, name) for what, name in names.items()
+            }
+            parts = [f"{what} p50 {time} ms" for what, time in times.items() if time]
+            if key in tokens:
+                parts.append(f"{tokens[key]:.0f} tokens/s")
+            parts += _token_energy(series, *key)
+            yield f"{labels['model']} streams: {', '.join(parts) or 'few traces yet'}"
+
+
+def _token_energy(series: Series, model: str, version: str) -> Iterator[str]:
+    for labels, joules in series["triton_token_energy_joules"]:
+        place = {k: v for k, v in labels.items() if k != "basis"}
+        wanted = {"model": model, "version": version, "basis": "full"}
+        if wanted.items() <= labels.items():
+            error = _share_error(series, place)
+            yield f"{1e3 * joules:.3g} J per 1,000{error} ({labels['boundary']})"
 
 
 def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:

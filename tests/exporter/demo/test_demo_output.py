@@ -17,6 +17,7 @@ triton_model_inferences_per_second_per_watt{{{ENERGY},boundary="host",source="mo
 triton_model_cost_per_thousand_inferences{{{ENERGY},currency="EUR"}} 0.00153
 """
 OF_IT = 'model="diabetes",version="1"'
+HOST = 'boundary="host",source="model"'
 SERVES = f"""\
 triton_up 1
 triton_model_ready{{{OF_IT}}} 1
@@ -95,6 +96,10 @@ def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace()
     first, gap = (
         "".join(
             f'triton_request_{what}_seconds{{{OF_IT},quantile="{quantile}"}} {value}\n'
+            f'triton_request_{what}_ci_seconds{{{OF_IT},quantile="{quantile}",'
+            f'bound="lower"}} {value - 0.001}\n'
+            f'triton_request_{what}_ci_seconds{{{OF_IT},quantile="{quantile}",'
+            f'bound="upper"}} {value + 0.002}\n'
             for quantile, value in (("0.5", half), ("0.99", 10 * half))
         )
         for what, half in (
@@ -104,9 +109,11 @@ def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace()
     )
     assert read(SERVES).streamed == ()
     (line,) = read(SERVES + first).streamed
-    assert line == "diabetes streams: first response p50 9.8 ms"
+    assert line == "diabetes streams: first response p50 9.8 [8.8, 11.8] ms"
     (line,) = read(SERVES + first + gap).streamed
-    assert line == "diabetes streams: first response p50 9.8 ms, gaps p50 4.37 ms"
+    assert line.endswith(" 9.8 [8.8, 11.8] ms, gaps p50 4.37 [3.37, 6.37] ms")
+    without = "".join(x for x in first.splitlines(keepends=True) if "_ci_" not in x)
+    assert read(SERVES + without).streamed == ("diabetes streams: few traces yet",)
     tokens = 'triton_tokens_total{%s,direction="%s",source="backend"} %d\n'
     pages = [
         SERVES
@@ -114,12 +121,13 @@ def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace()
         + gap
         + tokens % (OF_IT, "output", 100 + 250 * place)
         + tokens % (OF_IT, "input", 99 * place)
-        + f'triton_token_energy_joules{{{OF_IT},basis="full"}} 0.0125\n'
-        + f'triton_token_energy_joules{{{OF_IT},basis="active"}} 0.001\n'
+        + f'triton_token_energy_joules{{{OF_IT},{HOST},basis="full"}} 0.0125\n'
+        + f'triton_token_energy_joules{{{OF_IT},{HOST},basis="active"}} 0.001\n'
+        + f"triton_model_energy_share_error_ratio{{{OF_IT},{HOST}}} 0.08\n"
         for place in range(2)
     ]
     (line,) = read(*pages).streamed
-    assert line.endswith("gaps p50 4.37 ms, 250 tokens/s, 12.5 J per 1,000")
+    assert line.endswith(", 250 tokens/s, 12.5 J per 1,000 ± 8 % (host)")
     out = io.StringIO()
     Screen(out).show(read(SERVES + first), 0.0)
     assert "diabetes streams" in out.getvalue()
