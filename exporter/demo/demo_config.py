@@ -73,18 +73,20 @@ def sidecar_settings(
         # Goodput refers to limits of the traces collector.
         "slos": [one for one in base["slos"] if traced or one["kind"] != "goodput"],
         "drift": [
-            # The file speaks of its own folder, the demo runs in any.
-            {
-                **entry,
-                "reference": str(deploy / entry["reference"]),
-                "state": str(folder / "state"),
-            }
+            {**_with_reference(entry, deploy), "state": str(folder / "state")}
             for entry in base["drift"]
         ],
         "probes": [
             _with_file(probe, deploy, folder, triton) for probe in base["probes"]
         ],
     }
+
+
+def _with_reference(entry: dict[str, Any], deploy: Path) -> dict[str, Any]:
+    # The file speaks of its own folder, the demo runs in any.
+    if "reference" not in entry:
+        return entry
+    return {**entry, "reference": str(deploy / entry["reference"])}
 
 
 def _with_file(

@@ -41,7 +41,7 @@ class Reading:
     summary: str
     energy: str
     streamed: tuple[str, ...]
-    """A line for each model whose streamed answers were traced."""
+    """Lines of each model whose streamed answers were traced."""
     models: tuple[ModelReading, ...]
     troubles: Troubles
     golden_correct: bool
@@ -222,10 +222,11 @@ def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterat
                 what: _quantile(series, *key, 0.5, name) for what, name in names.items()
             }
             parts = [f"{what} p50 {time} ms" for what, time in times.items() if time]
-            if key in tokens:
-                parts.append(f"{tokens[key]:.0f} tokens/s")
-            parts += _token_energy(series, *key)
             yield f"{labels['model']} streams: {', '.join(parts) or 'few traces yet'}"
+            made = [f"{tokens[key]:.0f} tokens/s"] if key in tokens else []
+            made += _token_energy(series, *key)
+            if made:
+                yield f"{labels['model']} made {', '.join(made)}"
 
 
 def _token_energy(series: Series, model: str, version: str) -> Iterator[str]:
@@ -234,7 +235,8 @@ def _token_energy(series: Series, model: str, version: str) -> Iterator[str]:
         wanted = {"model": model, "version": version, "basis": "full"}
         if wanted.items() <= labels.items():
             error = _share_error(series, place)
-            yield f"{1e3 * joules:.3g} J per 1,000{error} ({labels['boundary']})"
+            origin = f"{labels['boundary']}, {labels['source']}"
+            yield f"{1e3 * joules:.3g} J per 1,000 tokens{error} ({origin})"
 
 
 def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:

@@ -125,6 +125,11 @@ _WORDS: Final = [
     "late",
     "power",
 ]
+_SYSTEM: Final = (
+    "You answer the questions of operators of inference servers in one short sentence"
+    " without names."
+)
+"""Beginning of all prompts, 16 words: a block of the model's prefix cache."""
 _LOGGED: Final = ("digits_fp32", "digits_int8", "diabetes")
 
 
@@ -272,8 +277,9 @@ class Traffic:
 
     def _prompt(self) -> tuple[dict[str, Array], dict[str, str]]:
         words = self._rngs["llm"].choice(_WORDS, self._rngs["llm"].integers(5, 60))
+        prompt = " ".join([_SYSTEM, *words])
         inputs: dict[str, Array] = {
-            "text_input": np.array([" ".join(words).encode()], object),
+            "text_input": np.array([prompt.encode()], object),
             "stream": np.array([True]),
         }
         return inputs, {"text_input": "BYTES", "stream": "BOOL"}

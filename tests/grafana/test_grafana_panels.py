@@ -28,8 +28,6 @@ pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(1500)]
 EMPTY = {
     "fleet/Failures seen by clients": "kind: access_log",
     "latency/Failed probes": "No probe failed",
-    "generation/Preempted requests": "vLLM",
-    "generation/Prefix cache hits": "vLLM",
     "energy/FLOPS utilisation": "`cost:`",
     "energy/Sensor faults": "No power sensor has a fault",
     "energy/GPU power": "No GPU was found",

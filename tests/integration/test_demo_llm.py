@@ -165,6 +165,18 @@ def test_tokens_are_counted_exactly(server):
         assert {event["num_input_tokens"] for event in answer.events} == {7}
 
 
+def test_beginnings_that_came_before_are_hits_of_the_prefix_cache(server):
+    names = "prefix_cache_queries_total", "prefix_cache_hits_total"
+    before = [metric(server, name) for name in names]
+    system = " ".join(f"rule{number}" for number in range(35))
+    for question in ("why so", "when it ends"):
+        Answer(server, f"{system} {question}", max_tokens=1)
+    after = [metric(server, name) for name in names]
+    # Of 35 tokens in common two blocks of 16 are whole.
+    assert [new - old for old, new in zip(before, after, strict=True)] == [75, 32]
+    assert metric(server, "num_preemptions_total") == 0
+
+
 def test_an_answer_ends_with_a_sentence_or_where_it_must(server):
     whole = Answer(server, "why is it slow", max_tokens=60)
     assert whole.text.endswith(".")

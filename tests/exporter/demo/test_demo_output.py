@@ -126,8 +126,10 @@ def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace()
         + f"triton_model_energy_share_error_ratio{{{OF_IT},{HOST}}} 0.08\n"
         for place in range(2)
     ]
-    (line,) = read(*pages).streamed
-    assert line.endswith(", 250 tokens/s, 12.5 J per 1,000 ± 8 % (host)")
+    _, line = read(*pages).streamed
+    assert line == (
+        "diabetes made 250 tokens/s, 12.5 J per 1,000 tokens ± 8 % (host, model)"
+    )
     out = io.StringIO()
     Screen(out).show(read(SERVES + first), 0.0)
     assert "diabetes streams" in out.getvalue()
