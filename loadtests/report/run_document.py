@@ -124,7 +124,10 @@ def _stream_tiles(report: RunReport) -> dict[str, str]:
             said = units.number(report.streams.responses_per_second)
             tiles["responses per second"] = said
         else:
-            tiles["output tokens per second"] = units.number(tokens)
+            each = units.number(report.streams.output_tokens_of_a_request)
+            tiles["output tokens per second"] = (
+                f"{units.number(tokens)} ({each} a request)"
+            )
     if report.goodput is not None and not report.goodput.unmeasured:
         good, share = report.goodput, units.percent(report.goodput.ratio)
         tiles[f"per second within {good.limits}"] = (

@@ -109,7 +109,8 @@ def test_the_tiles_are_those_of_all_requests(run) -> None:
         if isinstance(block, Tiles):
             tiles |= block.values
     rate = TOKENS * len(requests) / result.sending_seconds
-    assert tiles["output tokens per second"] == units.number(rate)
+    shown = f"{units.number(rate)} ({units.number(TOKENS)} a request)"
+    assert tiles["output tokens per second"] == shown
     for name in (
         "p99 first response",
         "median time a token",
