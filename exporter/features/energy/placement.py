@@ -52,7 +52,10 @@ class Placement:
         if device.boundary == "host":
             return 1.0, ""
         where = self.compute.get(key, {})
-        if not where.keys() - {""}:
+        # An instance that was made since the boards were read is on an unknown board.
+        if not {u for u in where if u in self.parents or not u.startswith("MIG-")} - {
+            ""
+        }:
             boards = self.configured.get(key, self.boards)
             return (1 / len(boards) if device.key in boards else 0.0), ""
         whole = sum(where.values())

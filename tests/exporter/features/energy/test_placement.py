@@ -110,6 +110,11 @@ def test_a_model_loaded_later_is_where_its_compute_time_rises(page):
     assert third.share(KEY, there[0]) == (0.5, "")
 
 
+def test_a_model_on_a_mig_instance_that_is_not_known_is_where_it_is_configured(page):
+    page.body = spent(300, "MIG-new").encode()
+    assert shares(page, boards("GPU-a", "GPU-b"), (1,)) == [0.0, 1.0]
+
+
 def test_declared_gpus_replace_instance_groups_and_the_page(page):
     page.body = (spent(300, "GPU-a") + spent(100)).encode()
     there = boards("GPU-a", "GPU-b")
