@@ -123,6 +123,7 @@ class PresetObjective(Settings):
     between responses < 50 ms. `completion`: the same with 2 s and 200 ms. `throughput`:
     at least `per_second` inferences per second in 99 % of readings. `energy`: at most
     `joules_per_inference`, including a share of the idle energy, in 99 % of readings.
+    While Triton or the model is down there is no reading: judge that by availability.
     """
 
     kind: Literal["preset"] = "preset"

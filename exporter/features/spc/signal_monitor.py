@@ -126,6 +126,10 @@ class Signal:
         begun = [self._step(watch, np.asarray(z)) for watch in self._watches]
         return any(begun)
 
+    def interrupt(self) -> None:
+        """Forget the latest sample: the next one is too late to be correlated with it."""
+        self._before = None
+
     def acknowledge(self, kind: str | None = None) -> int:
         """End the alarms of one chart, or of all, and reset them; return their number."""
         ended = 0

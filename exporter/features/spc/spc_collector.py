@@ -37,6 +37,8 @@ STATE_VERSION: Final = 1
 _MAX_BODY_BYTES: Final = 4096
 # A run that is slightly early counts as on time.
 _EARLY: Final = 0.5
+# A sample that comes after this many times the time before was interrupted.
+_LONG: Final = 1.5
 
 
 class _Watched:
@@ -48,6 +50,16 @@ class _Watched:
         self.signal = Signal(plan_of(settings, interval_seconds))
         self.due = -math.inf
         self.is_ambiguity_logged = False
+        self._sampled_at = -math.inf
+        self._apart = self.signal.plan.sample_seconds
+
+    def add(self, value: float, now: float) -> bool:
+        """Add a sample; return whether a new alarm began."""
+        apart, self._sampled_at = now - self._sampled_at, now
+        if apart > _LONG * max(self._apart, self.signal.plan.sample_seconds):
+            self.signal.interrupt()
+        self._apart = apart
+        return self.signal.add(value)
 
 
 class SpcCollector:
@@ -139,7 +151,7 @@ class SpcCollector:
         if value is None:
             return
         learning = watched.signal.learning
-        if watched.signal.add(value):
+        if watched.add(value, now):
             log.warning("spc_alarm", signal=settings.name, value=value)
         if learning and not watched.signal.learning:
             _log_baseline(watched)
