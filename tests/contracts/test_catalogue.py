@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -94,14 +92,6 @@ def test_an_empty_page_is_a_page() -> None:
     body, headers = render(())
     assert body == b""
     assert headers["content-type"].startswith("text/plain")
-
-
-def test_imports_go_one_way_only() -> None:
-    command = Path(sys.executable).with_name("lint-imports")
-    result = subprocess.run(
-        [command], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
-    )
-    assert result.returncode == 0, result.stdout
 
 
 def test_serving_imports_neither_scipy_nor_what_is_not_configured() -> None:

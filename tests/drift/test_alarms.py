@@ -7,7 +7,7 @@ import pytest
 from drifting_data import SCHEMA, SETTINGS, draw, first_alarm, window_of
 
 from drift.alarms.monitor import AlarmSettings, Monitor
-from drift.fitting import ProfileBuilder, fit
+from drift.fitting import fit
 
 
 @pytest.mark.parametrize(
@@ -83,24 +83,6 @@ def test_dependent_rows_keep_the_promise_once_their_dependence_is_measured():
     # measurement the same windows alarm all the time.
     assert alarms <= 3
     assert blind >= 6
-
-
-def test_a_weekly_rhythm_in_the_reference_is_no_change():
-    rng = np.random.default_rng(2)
-
-    def of_hour(hour):
-        return draw(rng, 60, shift=np.sin(2 * np.pi * hour / 24))
-
-    builder = ProfileBuilder(SCHEMA)
-    for hour in range(168 * 5):
-        builder.add(of_hour(hour), hour=hour % 168)
-    profile = builder.build()
-    monitor = Monitor(profile, SETTINGS)
-    verdicts = [
-        monitor.update(window_of(profile, of_hour(hour), hour=hour % 168))
-        for hour in range(72)
-    ]
-    assert not any(verdict.alarm for verdict in verdicts)
 
 
 def test_the_explanation_names_the_feature_the_kind_the_size_and_the_bins():

@@ -98,17 +98,6 @@ def test_a_real_server_under_traffic(playground, audit):
 
 
 @pytest.mark.triton
-def test_time_spent_in_the_model_is_found_there(playground, audit):
-    with production(playground, "sleepy", (1,), pause=0.2, delay_ms=30):
-        ended = audit(playground, seconds=8)
-    (share,) = [s for s in ended.report.time_shares if s.model == "sleepy"]
-    assert share.source == "window"
-    assert share.compute_infer >= 0.03
-    assert share.compute_infer > 0.5 * share.server
-    assert 0 < share.network < 0.03
-
-
-@pytest.mark.triton
 def test_one_instance_for_two_clients_shows_as_waiting(playground, audit):
     clients = [production(playground, "sleepy", (1,), delay_ms=40) for _ in range(4)]
     with clients[0], clients[1], clients[2], clients[3]:
@@ -116,27 +105,6 @@ def test_one_instance_for_two_clients_shows_as_waiting(playground, audit):
     waiting = ended.finding("queue-exceeds-compute", "sleepy")
     assert "instances" in waiting.advice
     assert ended.finding("instances-saturated", "sleepy").severity == "warning"
-
-
-@pytest.mark.triton
-def test_a_delay_paid_for_batches_that_never_come_is_told(
-    start_triton, tmp_path, audit
-):
-    repository = tmp_path / "models"
-    shutil.copytree(MODELS / "double", repository / "double")
-    config = repository / "double" / "config.pbtxt"
-    text = config.read_text("utf-8").replace(
-        "dynamic_batching {}",
-        "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
-        "instance_group [{ kind: KIND_CPU, count: 2 }]",
-    )
-    config.write_text(text, "utf-8")
-    server = start_triton(repository)
-    with production(server):
-        ended = audit(server, seconds=4)
-    assert "20000" in ended.finding("delay-without-batches", "double").title
-    busy = {m.name: m.value for m in ended.finding("headroom", "double").evidence}
-    assert busy["instances"] == 2
 
 
 @pytest.mark.triton

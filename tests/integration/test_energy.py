@@ -126,24 +126,3 @@ def test_a_lost_board_is_flagged_within_two_intervals_and_the_other_goes_on(
     page = sidecar.wait(lambda p: p.value("triton_power_sensor_up", device=lost) == 1)
     assert not page.all("triton_power_sensor_fault")
     assert_balanced(page)
-
-
-def test_the_driver_may_be_reloaded_while_we_run(sidecar, boards):
-    sidecar.wait(lambda p: p.sum("triton_gpu_energy_joules_total") > 0, 20)
-    boards.unload_driver()
-    page = sidecar.wait(
-        lambda p: len(p.all("triton_power_sensor_fault", fault="driver_gone")) == 2, 20
-    )
-    assert not page.all("triton_gpu_power_watts")
-    assert page.value("triton_power_sensor_up", boundary="host") == 1
-    for number in (0, 1):
-        # The counter starts over with the driver.
-        boards.change(number, watts=None, energy=1000)
-    boards.load_driver("560.35.03")
-    page = sidecar.wait(
-        lambda p: p.label("triton_gpu_info", "driver") == {"560.35.03"}, 20
-    )
-    page = sidecar.wait(
-        lambda p: p.sum("triton_power_sensor_resets_total", boundary="gpu") == 2, 20
-    )
-    assert_balanced(page)

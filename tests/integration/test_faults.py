@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -114,21 +113,6 @@ def test_int8_with_a_bug_loses_accuracy_and_stays_plausible(ask, digits):
     assert sound > 0.92
     assert 0.01 < sound - accuracy("int8_scale") < 0.1
     assert accuracy("int8_overflow") < 0.5
-
-
-def test_a_fault_of_one_version_leaves_the_other_alone(ask, repository, digits):
-    pixels, _ = digits
-    set_fault(repository, "versions", Fault("zeros"), version="2")
-    assert ask(pixels[:1], "versions", "1").any()
-    assert not ask(pixels[:1], "versions", "2").any()
-
-
-def test_slow_is_slower_by_what_was_asked_for(ask, repository, digits):
-    pixels, _ = digits
-    set_fault(repository, "digits_fp32", Fault("slow", factor=1.0, delay_ms=200))
-    started = time.monotonic()
-    ask(pixels[:1])
-    assert time.monotonic() - started >= 0.2
 
 
 def test_a_fault_nobody_knows_is_an_error_of_that_request(ask, digits):

@@ -18,7 +18,6 @@ from fake_triton import (
     HalfAnswer,
     Hung,
     NotReady,
-    Shifted,
     ShortTensor,
 )
 from waiting import patience
@@ -253,51 +252,6 @@ def test_statistics_that_cannot_be_had_cost_only_themselves(
         assert page.value("triton_up") == page.value("triton_ready") == 1
         assert page.values("triton_probe_success") == [1, 1, 1, 1]
     sidecar.wait(all_well, limits.recovery)
-
-
-@pytest.mark.parametrize("behaviour", [Hung(), Body(b"no page {{{")], ids=named)
-def test_a_metrics_page_that_cannot_be_read_costs_only_the_comparison(
-    well, fake, sidecar, limits, behaviour
-):
-    name = "triton_statistics_disagreement_ratio"
-    sidecar.wait(lambda p: p.all(name), limits.recovery)
-    with fake.on("metrics").reply(behaviour):
-        page = sidecar.wait(
-            lambda p: not p.all(name) and p.all(PRODUCTION), limits.recovery
-        )
-        assert page.value("tritonwatch_collector_success", collector="statistics") == 1
-    sidecar.wait(lambda p: p.all(name), limits.recovery)
-
-
-def test_statistics_that_lie_backwards_let_no_counter_fall(well, fake, sidecar):
-    labels = {"model": "m", "outcome": "success"}
-
-    def shown(page):
-        # What our probes of the tests before are still owed may be any of the next.
-        unknown = page.value("triton_unattributed_requests_total", model="m")
-        return page.value(PRODUCTION, **labels) + unknown
-
-    # And what was answered but never booked is waited for during two looks.
-    before = shown(sidecar.settle(3))
-    fake.served("m", 50)
-    # Some of them stay hidden while each look finds probes that it has not counted yet.
-    page = sidecar.wait(lambda p: p.all(PRODUCTION) and shown(p) > before)
-    highest = page.value(PRODUCTION, **labels)
-    looks = fake.received("statistics") + 4
-
-    def fell_in_vain(page):
-        nonlocal highest
-        now = page.value(PRODUCTION, **labels)
-        if now is not None:
-            assert now >= highest
-            highest = now
-        return fake.received("statistics") >= looks
-
-    with fake.on("statistics").reply(Shifted(-20)):
-        sidecar.wait(fell_in_vain)
-    page = sidecar.settle()
-    assert page.value(PRODUCTION, **labels) >= highest
-    assert page.value("triton_statistics_resets_total", model="m") >= 1
 
 
 def test_a_model_that_is_listed_as_ready_and_cannot_be_read(

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from fake_triton import FakeModel, FakeTriton, Zeroed
+from fake_triton import FakeTriton
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
@@ -68,18 +68,6 @@ class TestOneSidecar:
                 seconds = page.value("triton_probe_duration_seconds_sum", **labels)
                 assert 0 < seconds < ok * 0.5
 
-    def test_every_series_comes_from_the_catalogue_with_its_labels(self, watching):
-        specs = {spec.name: spec for spec in CATALOGUE}
-        for name, series in watching.page().series.items():
-            base = next(
-                (name.removesuffix(end) for end in ("_bucket", "_count", "_sum", "")
-                 if name.removesuffix(end) in specs),
-                None,
-            )  # fmt: skip
-            assert base, f"{name} is not in the catalogue"
-            for labels, _ in series:
-                assert labels.keys() - {"le"} == set(specs[base].labels), name
-
     def test_openmetrics_comes_with_the_request_id_of_a_probe_as_exemplar(
         self, watching
     ):
@@ -95,12 +83,6 @@ class TestOneSidecar:
         for exemplar in exemplars:
             assert exemplar.labels["request_id"].startswith("tritonwatch-synthetic-")
             assert exemplar.value > 0
-
-    def test_healthy_ready_and_the_status_pages_answer(self, watching):
-        for path in ("/-/healthy", "/-/ready", "/", "/api/v1/status"):
-            assert watching.get(path).status == 200
-        assert watching.get("/nothing").status == 404
-        assert watching.get("/metrics", method="POST").status == 405
 
 
 def test_a_model_is_discovered_when_it_comes_and_forgotten_when_it_goes(
@@ -213,35 +195,6 @@ def test_triton_agrees_with_itself_also_after_a_reload(sidecar, playground, traf
     page = sidecar.settle()
     assert page.value("triton_statistics_resets_total", model="double") == 1
     assert set(page.values(name)) == {0}
-
-
-def test_a_page_that_lies_is_told_by_the_disagreement(settings, start_sidecar):
-    with FakeTriton([FakeModel("honest"), FakeModel("lied")]) as fake:
-        fake.on("metrics", model="lied").reply(Zeroed())
-        sidecar = start_sidecar(settings(fake))
-        fake.served("lied", 100)
-        page = sidecar.wait(
-            lambda p: (
-                p.sum(
-                    "triton_statistics_disagreement_ratio",
-                    model="lied",
-                    counter="success",
-                )
-                > 0
-            )
-        )
-        assert page.value(
-            "triton_statistics_disagreement_ratio", model="honest", counter="success"
-        ) == 0  # fmt: skip
-
-
-def test_it_watches_only_the_models_it_is_told_to(playground, settings, start_sidecar):
-    config = settings(playground, models={"include": ["dou*"]})
-    sidecar = start_sidecar(config)
-    page = sidecar.wait(lambda p: p.values("triton_model_serving") == [1])
-    for name in page.series:
-        if name.startswith("triton_"):
-            assert not page.all(name, model="sleepy"), name
 
 
 def test_headers_of_the_target_reach_a_server_that_restricts_its_apis(

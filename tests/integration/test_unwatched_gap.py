@@ -42,15 +42,3 @@ def test_requests_during_a_kill_and_a_restart_are_unattributed(
     traffic.double(5)
     sidecar.wait(lambda page: counted(page) == 5)
     assert sidecar.page().value(UNATTRIBUTED, model="double") == 40
-
-
-def test_a_server_that_was_started_anew_leaves_no_gap(
-    config, start_sidecar, playground, traffic
-):
-    count_ten_and_die(config, start_sidecar, traffic)
-    playground.triton.kill()
-    playground.triton.start()
-    traffic.double(60)
-    sidecar = start_sidecar(config)
-    sidecar.wait(lambda page: counted(page) is not None)
-    assert sidecar.page().value(UNATTRIBUTED, model="double") == 0

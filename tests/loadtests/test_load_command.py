@@ -124,7 +124,11 @@ def test_a_server_that_answers_nothing_with_success_is_a_hundred_percent_wrong(
     ("arguments", "status", "told"),
     [
         (["--model", "nope", "--concurrency", "1"], 1, "has no model 'nope'"),
-        (["--model", "m", "--address", "127.0.0.1:1", "--concurrency", "1"], 1, "no "),
+        (
+            ["--model", "m", "--address", "127.0.0.1:1", "--concurrency", "1"],
+            1,
+            "127.0.0.1:1",
+        ),
         (["--concurrency", "1"], 2, "found no model"),
         (
             ["--model", "m", "--rate", "4"],

@@ -33,12 +33,11 @@ from load_runs import send
 from waiting import patience, wait_until
 
 from loadtests.engine import Options, run_closed, run_open
-from loadtests.errors import LoadError, PlanError
+from loadtests.errors import PlanError
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.metadata import takes_binary
 from loadtests.plan import Mix
 from loadtests.result import Outcome
-from loadtests.target import Target
 
 PROTOCOLS = ("grpc", "http")
 QUICK = Options(timeout_seconds=5.0)
@@ -336,16 +335,6 @@ def test_progress_tells_each_request_that_ended_once(fake, target_of, mix_of) ->
         ),
     )
     assert sorted(told) == list(range(len(result.requests)))
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_nobody_there_is_told_with_the_address(
-    fake, target_of, mix_of, protocol, unused_address
-) -> None:
-    mix = mix_of(target_of(fake, protocol), "fake")
-    address = unused_address
-    with pytest.raises(LoadError, match=address):
-        send(Target(protocol, address), mix)
 
 
 def test_a_run_leaves_no_descriptor_behind(fake, target_of, mix_of) -> None:

@@ -12,54 +12,6 @@ from exporter.triton.faulty_model import Fault, set_fault
 from exporter.triton.grpc import GrpcClient
 
 
-def next_pair(page):
-    """The limit that delays the next pair, and for how many seconds."""
-    [(labels, seconds)] = page.all("triton_comparison_next_pair_seconds")
-    return labels["limit"], seconds
-
-
-@pytest.mark.slow
-def test_a_shadow_stays_within_its_budget_under_load(compare, server, pixels):
-    ratio = 0.1
-    sidecar = compare(
-        comparison(
-            inputs={"source": "synthetic"},
-            budget={
-                "request_ratio": ratio,
-                "busy_ratio": ratio,
-                "idle_pairs_per_second": 0,
-                "max_pairs_per_second": 1000,
-            },
-        )
-    )
-    requests = "triton_requests_total"
-    sidecar.wait(lambda p: bool(p.all(requests, model="digits")), 20)
-    with Load(server.grpc, pixels) as load:
-        # What is busy time is known when it is booked, some looks later.
-        sidecar.wait(
-            lambda p: p.sum(PAIRS) >= 30 and p.value(USED, resource="busy"), 40
-        )
-        # Production is known and asks all the time: one of its shares is what is waited
-        # for. A pair that this machine delays may cost more than is there, and is paid off.
-        page = sidecar.wait(
-            lambda p: (
-                0 <= next_pair(p)[1] < 60 and p.value(USED, resource="busy") <= ratio
-            )
-        )
-        limit, _ = next_pair(page)
-        asked, sent = page.sum(PAIRS), load.sent
-    assert limit in {"requests", "busy", "rate"}
-    used = page.value(USED, resource="requests")
-    busy = page.value(USED, resource="busy")
-    assert 0 < used <= ratio
-    assert 0 < busy <= ratio
-    assert asked <= ratio * sent
-    # And none of it is taken for production.
-    page = sidecar.settle(3)
-    assert page.sum(requests, model="digits", version="1") == load.sent
-    assert page.sum(requests, model="digits", version="2") == 0
-
-
 def booked(server, version):
     """Triton's own books of one version of `digits`: requests and busy seconds."""
     with contextlib.closing(GrpcClient(server.grpc)) as client:

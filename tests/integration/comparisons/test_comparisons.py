@@ -143,16 +143,6 @@ def test_models_that_cannot_be_compared_are_one_clear_error(compare):
     assert page.value("triton_up") == 1
 
 
-@pytest.mark.slow
-def test_the_precision_pair_shows_what_int8_costs(compare, repository):
-    set_fault(repository, "digits_int8", Fault("int8_overflow"))
-    sidecar = compare(
-        comparison(champion="digits:1", challenger="digits_int8", name="precision")
-    )
-    page = sidecar.wait(decided("accuracy", "worse", name="precision"), 40)
-    assert page.value(EFFECT, metric="accuracy", bound="estimate") < -0.3
-
-
 def test_mirrored_production_requests_are_asked_of_both(compare, pixels):
     sidecar = compare(
         comparison(

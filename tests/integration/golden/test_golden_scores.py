@@ -91,33 +91,6 @@ class Load(Production):
         self.client.infer(request, timeout_seconds=10)
 
 
-def test_under_load_the_budget_is_never_exceeded(access, server) -> None:
-    statistics = StatisticsSettings(cross_check=False).build(access)
-    statistics.collect()
-    share = 0.1
-    probing = Probing(
-        access,
-        data=labelled(),
-        samples_per_request=1,
-        request_share=share,
-        busy_share=0.3,
-        idle_requests_per_second=0.02,
-        idle_busy_ratio=0.001,
-    )
-    asked = refused = 0
-    with Load(server.grpc, pause_seconds=0.01) as load:
-        began = time.monotonic()
-        while asked < 20 or not refused:
-            assert time.monotonic() - began < patience(), (asked, refused, load.sent)
-            statistics.collect()
-            verdict = probing.attempt()
-            asked += verdict is not None
-            refused += verdict is None
-            assert asked <= max(2, share * (asked + load.sent + 1))
-            time.sleep(0.01)
-    assert probing.value("triton_golden_budget_used_ratio", "requests") <= share
-
-
 def booked(access):
     """Triton's own books of the model: busy seconds of single rows, and of batches."""
     (entry,) = (

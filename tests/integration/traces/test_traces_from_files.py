@@ -11,10 +11,8 @@ from traced_tritons import (
     Sender,
     assert_phases_add_up,
     assert_quantiles_match,
-    files_of_five,
     records,
     requests,
-    traced,
     traces_config,
 )
 
@@ -84,24 +82,3 @@ def test_the_owner_of_trace_files_deletes_what_was_counted(
     page = sidecar.wait(lambda page: requests(page, "double") == before + 50)
     assert page.sum("tritonwatch_trace_files_total", outcome="read") >= 10
     assert list(path.parent.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_the_last_of_a_thousand_is_that_of_the_very_requests(
-    repository, settings, start_sidecar, tmp_path_factory
-):
-    # A Triton of its own: one that was asked before may hold back up to four traces.
-    path = tmp_path_factory.mktemp("traces") / "trace.json"
-    with traced(repository, *files_of_five(path)) as triton:
-        config = traces_config(
-            settings, triton, 0, otlp=None, files={"path": str(path)}
-        )
-        config["probes"] = []
-        sidecar = start_sidecar(config)
-        sidecar.wait(lambda page: records(page, "request") == 0)
-        many = 4000
-        Sender(triton.grpc).rows("double", many)
-        page = sidecar.wait(lambda page: requests(page, "double") == many)
-        shown = page.label("triton_request_latency_seconds", "quantile", model="double")
-        assert "0.999" in shown
-        assert_quantiles_match(page, "double", file_seconds(path, "nobody"))

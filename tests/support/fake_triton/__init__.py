@@ -8,8 +8,6 @@ script it with the behaviours named here, while it runs:
         fake.on("infer", model="m").reply(Filled(math.nan))     # NaN from then on
         fake.on("infer", protocol="grpc").reply(UNAVAILABLE)    # on one port
         fake.on("any").reply(Hung())                            # a frozen server
-        fake.on("statistics", model="n").reply(Shifted(-10))    # counters go backwards
-        fake.on("metrics").reply(Zeroed())                      # metrics disagree
         fake.vanish("n")                                        # listed, but not found
         with fake.on("infer").reply(HalfAnswer()): ...          # for a block
         with fake.down(): ...                                   # nobody listens

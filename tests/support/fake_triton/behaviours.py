@@ -7,7 +7,7 @@ A behaviour is a frozen record. Several go together in one reply, for instance
 - what it says instead: `Status`, `NotReady`, `Body`
 - how its bytes arrive: `Garbage`, `HalfAnswer`, `Dropped`, `Dripping`
 - what is wrong inside: tensors (`WrongDtype`, `WrongShape`, `Filled`, `EmptyTensor`,
-  `ShortTensor`, `MissingOutput`) and counters (`Frozen`, `Zeroed`, `Shifted`)
+  `ShortTensor`, `MissingOutput`)
 """
 
 from __future__ import annotations
@@ -147,32 +147,9 @@ class MissingOutput:
     output: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
-    """Counters stay as they are at the moment this is scripted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Zeroed:
-    """Every counter reads 0 while requests are served (server#8125)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shifted:
-    """Every counter reads `by` more than it is; negative: it goes backwards.
-
-    Clamped to what the wire can hold, 0 to 2**64 - 1.
-    """
-
-    by: int
-
-
 GARBAGE: Final = bytes(range(256))
 Delivery = Garbage | HalfAnswer | Dropped | Dripping
 TensorFault = (
     WrongDtype | WrongShape | Filled | EmptyTensor | ShortTensor | MissingOutput
 )
-CounterFault = Frozen | Zeroed | Shifted
-Behaviour = (
-    Slow | Hung | Status | NotReady | Body | Delivery | TensorFault | CounterFault
-)
+Behaviour = Slow | Hung | Status | NotReady | Body | Delivery | TensorFault

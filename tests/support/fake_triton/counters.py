@@ -130,43 +130,6 @@ def statistics_document(name: str, version: str, counters: Counters) -> dict[str
     }
 
 
-def rewritten(counters: Counters, change: Callable[[int], int]) -> Counters:
-    """A copy with every number passed through `change`; batch sizes stay."""
-
-    def duration(old: Duration) -> Duration:
-        return Duration(change(old.count), change(old.ns))
-
-    def phases(old: Mapping[str, Duration]) -> dict[str, Duration]:
-        return {key: duration(value) for key, value in old.items()}
-
-    return Counters(
-        inference_count=change(counters.inference_count),
-        execution_count=change(counters.execution_count),
-        last_inference_ms=change(counters.last_inference_ms),
-        success=duration(counters.success),
-        fail=duration(counters.fail),
-        queue=duration(counters.queue),
-        compute=phases(counters.compute),
-        batches={size: phases(old) for size, old in counters.batches.items()},
-        failures={key: change(value) for key, value in counters.failures.items()},
-    )
-
-
-def copied(counters: Counters) -> Counters:
-    """The counters as they are now, unmoved by what is counted later."""
-    return rewritten(counters, lambda value: value)
-
-
-def zeroed(counters: Counters) -> Counters:
-    """Every number 0."""
-    return rewritten(counters, lambda _: 0)
-
-
-def shifted(counters: Counters, by: int) -> Counters:
-    """Every number `by` more, clamped to an unsigned 64-bit integer."""
-    return rewritten(counters, lambda value: min(max(value + by, 0), UINT64_MAX))
-
-
 @dataclass(frozen=True, slots=True)
 class MetricsRow:
     """What the metrics page shows of one model version."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fake_triton.behaviours import INVALID_ARGUMENT, NOT_FOUND, Status
-from fake_triton.counters import Counters, MetricsRow, copied
+from fake_triton.counters import Counters, MetricsRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -204,7 +205,7 @@ class Repository:
         """Copies of what every ready version counted: name, version, counters."""
         with self._lock:
             return [
-                (name, version, copied(counters))
+                (name, version, copy.deepcopy(counters))
                 for name, entry in self._visible()
                 for version, counters in entry.statistics.items()
             ]
@@ -213,7 +214,7 @@ class Repository:
         """Copies of what the metrics port shows."""
         with self._lock:
             return [
-                MetricsRow(name, version, copied(counters), self._pending[name])
+                MetricsRow(name, version, copy.deepcopy(counters), self._pending[name])
                 for name, entry in self._visible()
                 for version, counters in entry.metrics.items()
             ]

@@ -8,31 +8,19 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, get_args
 
 from fake_triton.behaviours import (
     Behaviour,
-    CounterFault,
     Delivery,
-    Frozen,
     NotReady,
-    Shifted,
     TensorFault,
-    Zeroed,
 )
-from fake_triton.counters import shifted, zeroed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fake_triton.counters import Counters
     from fake_triton.journal import Operation, Protocol, Scripted
-
-    Snapshot = Mapping[tuple[str, str], Counters]
 
 _B = TypeVar("_B")
 
-COUNTER_FAULTS: Final[tuple[type, ...]] = get_args(CounterFault)
 TENSOR_FAULTS: Final[tuple[type, ...]] = get_args(TensorFault)
 _ONLY_FOR: Final[tuple[tuple[tuple[type, ...], frozenset[str]], ...]] = (
     (TENSOR_FAULTS, frozenset({"infer"})),
-    (COUNTER_FAULTS, frozenset({"statistics", "metrics"})),
     ((NotReady,), frozenset({"server_live", "server_ready", "model_ready"})),
 )
 
@@ -47,11 +35,9 @@ class Rule:
         behaviours: tuple[Behaviour, ...],
         *,
         times: int | None,
-        snapshot: Snapshot,
     ) -> None:
         self.on = on
         self.behaviours = behaviours
-        self.snapshot = snapshot
         self.left = times
         self.used = 0
         """How many calls it has answered."""
@@ -105,16 +91,11 @@ def _check(operation: Scripted, behaviour: Behaviour) -> None:
             )
 
 
-def _falsifies(rule: Rule) -> bool:
-    return any(isinstance(item, COUNTER_FAULTS) for item in rule.behaviours)
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the script says about one call."""
 
     behaviours: tuple[Behaviour, ...] = ()
-    counter_rules: tuple[Rule, ...] = ()
 
     def find(self, kind: type[_B]) -> _B | None:
         """The last behaviour of this kind."""
@@ -132,39 +113,17 @@ class Plan:
         """What is made wrong in the tensors, in order."""
         return tuple(item for item in self.behaviours if isinstance(item, TensorFault))
 
-    def counters(self, name: str, version: str, counted: Counters) -> Counters:
-        """What a model version's counters are made to look like."""
-        for rule in self.counter_rules:
-            if rule.on.model in (None, name):
-                return _falsified(rule, name, version, counted)
-        return counted
-
-
-def _falsified(rule: Rule, name: str, version: str, counted: Counters) -> Counters:
-    for fault in rule.behaviours:
-        match fault:
-            case Frozen():
-                counted = rule.snapshot.get((name, version), counted)
-            case Zeroed():
-                counted = zeroed(counted)
-            case Shifted(by=by):
-                counted = shifted(counted, by)
-    return counted
-
 
 class Script:
     """All rules of one server. Thread-safe."""
 
-    def __init__(self, snapshot: Callable[[Scripted], Snapshot]) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
-        self._snapshot = snapshot
 
     def add(self, on: On, behaviours: tuple[Behaviour, ...], times: int | None) -> Rule:
-        """Put a rule in; Frozen ones take their counters now."""
-        frozen = any(isinstance(item, Frozen) for item in behaviours)
-        snapshot = self._snapshot(on.operation) if frozen else {}
-        rule = Rule(self, on, behaviours, times=times, snapshot=snapshot)
+        """Put a rule in."""
+        rule = Rule(self, on, behaviours, times=times)
         with self._lock:
             self._rules.append(rule)
         return rule
@@ -180,27 +139,16 @@ class Script:
             self._rules = []
 
     def plan(self, operation: Operation, protocol: Protocol, model: str) -> Plan:
-        """What to do with this call; limited rules that are used lose one use.
-
-        A statistics or metrics call is about every model, so rules that falsify the
-        counters of one model join in whatever model the call names.
-        """
+        """What to do with this call; a limited rule that is used loses one use."""
         with self._lock:
-            chosen: Rule | None = None
-            used: list[Rule] = []
             for rule in self._in_order():
-                if not rule.on.covers(operation, protocol):
-                    continue
-                if rule.on.model in (None, model):
-                    chosen = rule
-                    used.append(rule)
-                    break
-                if _falsifies(rule):
-                    used.append(rule)
-            for rule in used:
-                self._use(rule)
-        falsifying = tuple(rule for rule in used if _falsifies(rule))
-        return Plan(chosen.behaviours if chosen else (), falsifying)
+                if rule.on.covers(operation, protocol) and rule.on.model in (
+                    None,
+                    model,
+                ):
+                    self._use(rule)
+                    return Plan(rule.behaviours)
+        return Plan()
 
     def _in_order(self) -> list[Rule]:
         limited = [rule for rule in self._rules if rule.left is not None]

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from fake_triton.calls import Call, Content
     from fake_triton.fake_models import FakeModel, Timings
-    from fake_triton.journal import Scripted
-    from fake_triton.script import Snapshot
 
 EXTENSIONS: Final = (
     "classification",
@@ -94,7 +92,7 @@ class ServerCore:
     ) -> None:
         self.repository = Repository(models)
         self.journal = Journal()
-        self.script = Script(self._snapshot)
+        self.script = Script()
         self.stopping = threading.Event()
         self.extra_metrics = ""
         self._strict_readiness = strict_readiness
@@ -169,11 +167,11 @@ class ServerCore:
             case "server_ready" | "model_ready":
                 return Ready(self._is_ready(call) and not no)
             case "metrics":
-                return Text(self._metrics(plan))
+                return Text(self._metrics())
             case "server_metadata":
                 return Document(self._server_metadata())
             case _:
-                return Document(self._document(call, plan))
+                return Document(self._document(call))
 
     def _is_ready(self, call: Call) -> bool:
         asks_backends = self._release >= HEALTH_OF_STUBS
@@ -207,14 +205,14 @@ class ServerCore:
     def _asks_is_ready(self) -> bool:
         return self._release >= IS_READY and self.repository.readiness_hangs("")
 
-    def _document(self, call: Call, plan: Plan) -> Any:
+    def _document(self, call: Call) -> Any:
         match call.operation:
             case "model_metadata":
                 return metadata_document(self._model(call))
             case "model_config":
                 return config_document(self._model(call))
             case "statistics":
-                return {"model_stats": self._statistics(call, plan)}
+                return {"model_stats": self._statistics(call)}
             case "repository_index":
                 return self.repository.index(ready_only=call.ready_only)
             case "trace_setting":
@@ -234,29 +232,21 @@ class ServerCore:
     def _model(self, call: Call) -> FakeModel:
         return self.repository.find(call.model, call.version)[0]
 
-    def _statistics(self, call: Call, plan: Plan) -> list[dict[str, Any]]:
+    def _statistics(self, call: Call) -> list[dict[str, Any]]:
         if call.model and not self.repository.is_ready(call.model, call.version):
             raise refused(
                 INVALID_ARGUMENT, f"requested model '{call.model}' is not available"
             )
         return [
-            statistics_document(name, version, plan.counters(name, version, counted))
+            statistics_document(name, version, counted)
             for name, version, counted in self.repository.statistics()
             if call.model in ("", name) and call.version in ("", version)
         ]
 
-    def _metrics(self, plan: Plan) -> str:
-        rows = [
-            replace(row, counters=plan.counters(row.name, row.version, row.counters))
-            for row in self.repository.metrics()
-        ]
+    def _metrics(self) -> str:
+        rows = list(self.repository.metrics())
         loads = self._release >= LOAD_DURATIONS
         return metrics_text(rows, load_durations=loads) + self.extra_metrics
-
-    def _snapshot(self, operation: Scripted) -> Snapshot:
-        if operation == "metrics":
-            return {(r.name, r.version): r.counters for r in self.repository.metrics()}
-        return {(n, v): counters for n, v, counters in self.repository.statistics()}
 
     def _control(self, call: Call) -> dict[str, Any]:
         if call.operation == "repository_load":

@@ -5,11 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import random
 import resource
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -287,41 +283,6 @@ def test_a_full_disk_leaves_the_last_state_whole_and_is_told_once(
     events = [e["event"] for e in logs if e["event"].startswith("drift_state")]
     assert events == ["drift_state_not_saved", "drift_state_saved_again"]
     assert [path.name for path in file.parent.iterdir()] == [file.name]
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from drift import codec
-from exporter.features.drift.drift_state import Store
-
-store = Store(Path(sys.argv[1]), "m", "inputs")
-number = 0
-print("writing", flush=True)
-while True:
-    number += 1
-    store.write("state", codec.encode("watch", 1, {"n": number, "pad": "x" * 300_000}))
-"""
-
-
-def test_a_process_killed_at_any_moment_leaves_a_whole_state(tmp_path):
-    rng = random.Random(3)  # noqa: S311 - moments, no secret
-    folder = tmp_path / "state"
-    written = 0
-    for _ in range(5):
-        process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE
-        )
-        with process, process.stdout:
-            process.stdout.readline()
-            time.sleep(rng.uniform(0.01, 0.15))
-            process.send_signal(signal.SIGKILL)
-        path = folder / "m.inputs.state"
-        if path.exists():
-            written += 1
-            assert codec.decode(path.read_bytes(), "watch", 1)["n"] > 0
-    assert written > 0
-    assert len(list(folder.iterdir())) <= 2, "a state and at most one draft"
 
 
 def test_models_of_any_name_have_a_file_of_their_own(bench, stateful, spec_of):
