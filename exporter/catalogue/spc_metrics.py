@@ -11,7 +11,8 @@ _CHART: Final = ("signal", "chart")
 SPC_STATISTIC: Final = MetricSpec(
     "triton_spc_statistic",
     "Statistic of a control chart, in standard deviations of the signal; negative"
-    " for downward shifts. Absent while the baseline is learnt.",
+    " for downward shifts. Absent while the baseline is learnt, and after two"
+    " missed samples.",
     _CHART,
 )
 SPC_LIMIT: Final = MetricSpec(
@@ -23,7 +24,8 @@ SPC_LIMIT: Final = MetricSpec(
 SPC_ALARM: Final = MetricSpec(
     "triton_spc_alarm",
     "1 from the first sample beyond the limit until the alarm is acknowledged or"
-    " the configured number of samples were within limits, else 0.",
+    " the configured number of samples were within limits, else 0. Without an alarm"
+    " absent after two missed samples.",
     _CHART,
 )
 SPC_ALARMS: Final = MetricSpec(

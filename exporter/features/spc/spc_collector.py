@@ -39,6 +39,7 @@ _MAX_BODY_BYTES: Final = 4096
 _EARLY: Final = 0.5
 # A sample that comes after this many times the time before was interrupted.
 _LONG: Final = 1.5
+_MISSING: Final = 2.5
 
 
 class _Watched:
@@ -60,6 +61,11 @@ class _Watched:
             self.signal.interrupt()
         self._apart = apart
         return self.signal.add(value)
+
+    def is_blind(self, now: float) -> bool:
+        """Return whether samples are missing, so that nothing is known of the signal."""
+        usual = max(self._apart, self.signal.plan.sample_seconds)
+        return now - self._sampled_at > _MISSING * usual
 
 
 class SpcCollector:
@@ -110,7 +116,7 @@ class SpcCollector:
             if self._restored and now - self._saved_at >= self._settings.save_seconds:
                 self._saved_at = now
                 self._save()
-            return [s for watched in self.watched for s in _samples(watched)]
+            return [s for watched in self.watched for s in _samples(watched, now)]
 
     def close(self) -> None:
         """Save the learnt baselines and alarms."""
@@ -279,7 +285,7 @@ def _log_baseline(watched: _Watched) -> None:
     )
 
 
-def _samples(watched: _Watched) -> Iterator[AnySample]:
+def _samples(watched: _Watched, now: float) -> Iterator[AnySample]:
     name, signal = watched.settings.name, watched.signal
     yield Sample(catalogue.SPC_SAMPLES, signal.samples, (name,))
     yield Sample(catalogue.SPC_LEARNING, signal.learning, (name,))
@@ -299,10 +305,10 @@ def _samples(watched: _Watched) -> Iterator[AnySample]:
         signal.refused,
     )
     yield Sample(catalogue.SPC_INFO, 1, labels)
-    yield from _charts(watched)
+    yield from _charts(watched, is_blind=watched.is_blind(now))
 
 
-def _charts(watched: _Watched) -> Iterator[AnySample]:
+def _charts(watched: _Watched, *, is_blind: bool) -> Iterator[AnySample]:
     name, sides = watched.settings.name, watched.settings.sides
     nominal = low = 0.0
     bounded = True
@@ -313,8 +319,11 @@ def _charts(watched: _Watched) -> Iterator[AnySample]:
             bounded = False
         else:
             low += 1 / status.run_length_low
-        yield Sample(catalogue.SPC_STATISTIC, status.statistic, labels)
-        yield Sample(catalogue.SPC_ALARM, status.alarm, labels)
+        if not is_blind:
+            yield Sample(catalogue.SPC_STATISTIC, status.statistic, labels)
+        # An alarm stays; that there is none is not known.
+        if status.alarm or not is_blind:
+            yield Sample(catalogue.SPC_ALARM, status.alarm, labels)
         yield Sample(catalogue.SPC_ALARMS, status.alarms, labels)
         if sides != "lower":
             yield Sample(catalogue.SPC_LIMIT, status.limit, (*labels, "upper"))

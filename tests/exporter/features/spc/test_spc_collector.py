@@ -67,6 +67,19 @@ class TestReading:
         (said,) = (line for line in log if line["event"] == "spc_signal_ambiguous")
         assert (said["signal"], said["series"]) == ("score", 2)
 
+    @pytest.mark.parametrize(
+        ("values", "alarm"), [([], None), ([0.97] * 3, None), ([0.1] * 3, 1)]
+    )
+    def test_a_signal_that_is_absent_is_not_in_control(self, values, alarm) -> None:
+        scene = Scene(signal(charts=[{"kind": "shewhart"}], every_seconds=5))
+        for exposed in (*([score(value)] for value in values), *[[]] * 5):
+            scene.look(*exposed)
+        assert scene.value("triton_spc_samples_total") == len(values)
+        assert scene.value("triton_spc_statistic") is None
+        assert scene.value("triton_spc_alarm") == alarm
+        scene.look(score(0.97))
+        assert scene.value("triton_spc_statistic") is not None
+
     @pytest.mark.parametrize(("missed", "z"), [(0, 0.0), (1, 5.0)])
     def test_after_a_gap_a_sample_is_not_expected_to_be_near_the_one_before(
         self, missed, z
@@ -74,20 +87,11 @@ class TestReading:
         baseline = {"mean": 0.5, "sigma": 0.1, "correlation": 0.9}
         chart = [{"kind": "shewhart"}]
         scene = Scene(signal(baseline=baseline, charts=chart, every_seconds=5))
-        for value in (1.0, 1.0):
-            scene.look(score(value))
-        for _ in range(missed):
-            scene.look()
+        for exposed in ([score(1.0)], [score(1.0)], *[[]] * missed):
+            scene.look(*exposed)
         # By the sample before, 0.95 is expected; alone it is 4.5 deviations away.
         scene.look(score(0.95 if not missed else 1.0))
         assert scene.value("triton_spc_statistic") == pytest.approx(z, abs=1e-6)
-
-    def test_what_is_absent_is_no_sample(self) -> None:
-        scene = Scene(signal())
-        for _ in range(10):
-            scene.look()
-        assert scene.value("triton_spc_samples_total") == 0
-        assert scene.value("triton_spc_alarm", "cusum") == 0
 
     def test_a_counter_is_its_rate_over_all_that_fits(self) -> None:
         scene = shewhart("triton_requests_total", 10, 1)
