@@ -19,10 +19,10 @@ from exporter.access.probe_base import (
     Verdict,
     outcome_of,
 )
-from exporter.features.synthetic.request_flights import RequestFlights
 from exporter.features.synthetic.synthetic_verdicts import (
     Backlog,
     Pace,
+    RequestFlights,
     WiderInputs,
     pace_verdict,
 )

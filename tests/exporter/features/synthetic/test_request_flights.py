@@ -5,7 +5,7 @@ from __future__ import annotations
 from clocks import Clock
 
 from exporter.access.probe_base import Target
-from exporter.features.synthetic.request_flights import RequestFlights
+from exporter.features.synthetic.synthetic_verdicts import RequestFlights
 
 TARGET = Target(("m", "1"), "grpc")
 
