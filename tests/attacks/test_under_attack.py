@@ -15,6 +15,7 @@ from run_all import (
     IN_TIME_SECONDS,
     LIMIT_BYTES,
     POSTS_SHARE,
+    RESIDENT_BYTES,
     chosen,
     report,
     reserved_core,
@@ -33,9 +34,9 @@ QUIET_SECONDS = 3.0
 MOST_RATIO = 50
 """Limit of a scrape's time over the median before, if that is over a second: the
 load average counts the attackers, and would allow ten times as long."""
-LATE_SHARE = 0.05
-"""Of the scrapes, or one: other work on the machine delays single ones by seconds, whether
-there are attacks or not. `make attack` on a quiet machine wants every one in time."""
+MOST_LATE = 1
+"""Other work on the machine delays a single scrape by seconds, whether there are attacks or
+not. `make attack` on a quiet machine wants every one in time."""
 GIVEN_BACK_BYTES = 40e6
 """Within so much of before: the first messages by each protocol load what stays."""
 
@@ -81,7 +82,7 @@ def test_all_attacks_at_once_keep_no_scrape_out(tls, group, core, tmp_path) -> N
         limit = max(IN_TIME_SECONDS, MOST_RATIO * usual)
         scrapes = tallies["scrape"]
         late = (1 - scrapes.share(limit)) * scrapes.tried
-        assert late <= max(1.01, LATE_SHARE * scrapes.tried), (limit, shown)
+        assert round(late) <= MOST_LATE, (limit, shown)
         # On a busy machine few are made, and one may be ended before it is read.
         for tally in tallies.values():
             most = max(1, (1 - POSTS_SHARE) * tally.tried)
@@ -89,7 +90,7 @@ def test_all_attacks_at_once_keep_no_scrape_out(tls, group, core, tmp_path) -> N
         # A call that waits in a queue behind a flood does not fail: it lasts.
         assert tallies["gRPC"].tried > SECONDS / 2, shown
         assert stormy.seen.not_serving == 0, shown
-        assert stormy.seen.resident_bytes < LIMIT_BYTES * 3 / 4, shown
+        assert stormy.seen.resident_bytes < RESIDENT_BYTES, shown
         wait_until(
             lambda: sidecar.resident_bytes < before + GIVEN_BACK_BYTES,
             lambda: f"{before:.0f}, now {sidecar.resident_bytes:.0f}\n{shown}",
