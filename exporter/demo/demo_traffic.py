@@ -127,7 +127,7 @@ _WORDS: Final = [
 ]
 _SYSTEM: Final = (
     "You answer the questions of operators of inference servers in one short sentence"
-    " without names."
+    " and without names."
 )
 """Beginning of all prompts, 16 words: a block of the model's prefix cache."""
 _LOGGED: Final = ("digits_fp32", "digits_int8", "diabetes")

@@ -12,7 +12,7 @@ from exporter.demo.demo_traffic import RATE
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DEMO = yaml.safe_load((DEPLOY / "demo.yaml").read_text("utf-8"))
 CONFIG = (DEPLOY / "models" / "llm" / "config.pbtxt").read_text("utf-8")
-LONGEST_PROMPT, TOKENS = 59, 16
+LONGEST_PROMPT, TOKENS = 75, 16
 """Of the demo's clients, who give no `max_tokens`."""
 
 
