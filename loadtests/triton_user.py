@@ -15,8 +15,10 @@ import numpy as np
 from locust import User, events
 
 from exporter.errors import TritonError
+from exporter.own_requests.answer_checks import joined_outputs
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import make_payload
+from exporter.triton import generate
 from exporter.triton.http import HttpClient
 from exporter.triton.tensors import array_dtype, decode
 from loadtests.errors import PlanError
@@ -58,7 +60,9 @@ class TritonClient:
         """Return the outputs by name; None after a failure, which Locust counts.
 
         Inputs that are not given are drawn anew from the model's metadata. `name` is the
-        row of Locust's table, by default the model's name.
+        row of Locust's table, by default the model's name. A decoupled model's answer is
+        streamed by `generate_stream`, and its responses are joined; the row `first response`
+        has the time to the first one.
 
         Raises:
             LoadError: there is no such model, or the server does not describe it.
@@ -78,23 +82,45 @@ class TritonClient:
         )
         failure: TritonError | None = None
         outputs: dict[str, Array] | None = None
+        first: float | None = None
         size = 0
         started = time.perf_counter()
         try:
-            reply = self._http.infer(request, timeout_seconds=timeout_seconds)
-            size = sum(len(output.data) for output in reply.outputs)
-            outputs = {output.name: decode(output) for output in reply.outputs}
+            if spec.decoupled:
+                reply = generate.infer_stream(
+                    self._http, request, spec, timeout_seconds=timeout_seconds
+                )
+                first = reply.first_response_seconds
+                outputs = joined_outputs(spec, reply)
+            else:
+                reply = self._http.infer(request, timeout_seconds=timeout_seconds)
+                outputs = {output.name: decode(output) for output in reply.outputs}
+            responses = (reply.outputs, *reply.streamed)
+            size = sum(len(output.data) for each in responses for output in each)
         except TritonError as error:
             failure = error
+        seconds = time.perf_counter() - started
+        self._report("infer", name or model, seconds, size, failure)
+        if first is not None:
+            self._report("first response", name or model, first)
+        return outputs
+
+    def _report(
+        self,
+        kind: str,
+        name: str,
+        seconds: float,
+        size: int = 0,
+        failure: TritonError | None = None,
+    ) -> None:
         self._event.fire(
-            request_type="infer",
-            name=name or model,
-            response_time=(time.perf_counter() - started) * 1e3,
+            request_type=kind,
+            name=name,
+            response_time=1e3 * seconds,
             response_length=size,
             exception=failure,
             context={},
         )
-        return outputs
 
     def close(self) -> None:
         """Close the connection."""

@@ -30,12 +30,26 @@ class Misfit(TritonUser):
     def too_short(self):
         assert self.client.infer("digits_fp32", {"pixels": [[1.0]]}) is None
 """
+CHATTER = """
+from locust import constant, task
+from loadtests.triton_user import TritonUser
+
+class Chatter(TritonUser):
+    wait_time = constant(0.1)
+
+    @task
+    def chat(self):
+        given = {"text_input": ["Tell me a story"], "stream": [True]}
+        answer = self.client.infer("llm", given)
+        words = answer["text_output"][0].split()
+        assert len(words) >= answer["num_output_tokens"].size > 1
+"""
 
 
 @pytest.fixture(scope="module")
 def digits(triton_environment, tmp_path_factory):
     models = tmp_path_factory.mktemp("digits") / "models"
-    for name in ("digits_fp32", "digits_int8"):
+    for name in ("digits_fp32", "digits_int8", "llm"):
         shutil.copytree(ROOT / "deploy" / "models" / name, models / name)
     with EmbeddedTriton(models, environment=triton_environment) as server:
         yield server
@@ -57,7 +71,10 @@ def locust(file: Path, server, folder: Path, users: int, seconds: int):
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr
-    return done, {row["name"]: row for row in json.loads(done.stdout)}
+    rows = json.loads(done.stdout)
+    return done, {
+        row["name"] if row["method"] == "infer" else row["method"]: row for row in rows
+    }
 
 
 def served(server, model: str) -> int:
@@ -91,3 +108,19 @@ def test_a_refused_request_is_a_failure_and_gives_nothing(digits, tmp_path) -> N
     assert done.returncode == 1, done.stderr
     counts = rows["digits_fp32"]
     assert counts["num_failures"] == counts["num_requests"] > 0
+
+
+def test_a_streamed_answer_is_joined_and_its_first_response_timed(
+    digits, tmp_path
+) -> None:
+    file = tmp_path / "chatter.py"
+    file.write_text(CHATTER, "utf-8")
+    done, rows = locust(file, digits, tmp_path, 2, 5)
+    assert done.returncode == 0, done.stderr
+    whole, first = rows["llm"], rows["first response"]
+    assert whole["num_requests"] == first["num_requests"] > 3
+    assert whole["total_content_length"] > 0
+    mean, mean_first = (
+        row["total_response_time"] / row["num_requests"] for row in (whole, first)
+    )
+    assert 0 < mean_first < mean

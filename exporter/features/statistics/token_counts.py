@@ -287,7 +287,7 @@ class GeneratedWork:
             ours, _ = own_tokens(own, "output", one_each=traced is not None)
             busy.advance(at, seconds, backend, ours)
             estimate = self._estimates.get(key[0], _NO_ESTIMATE)
-            answered = {
+            answered: dict[Direction, KnownTokens] = {
                 direction: known
                 for direction in DIRECTIONS
                 if (known := self._access.work.answers_of(key[0], direction))

@@ -123,8 +123,10 @@ def _idle_watts(
     configured: float | Mapping[str, float] | None, zone: Zone, zones: Sequence[Zone]
 ) -> float | None:
     """Return the idle power of a domain, from that of all or by domain."""
-    if configured is None or not isinstance(configured, float):
-        return None if configured is None else configured.get(zone.domain)
+    if configured is None:
+        return None
+    if not isinstance(configured, int | float):
+        return configured.get(zone.domain)
     weights = {z.domain: _weight(z) for z in zones}
     return configured * weights[zone.domain] / sum(weights.values())
 
