@@ -15,6 +15,7 @@ from loadtests.command_options import (
     JSON_REPORT,
     add_announcers,
     add_command,
+    add_goodput,
     add_target,
     add_value,
 )
@@ -81,6 +82,7 @@ def _add_run(commands: Subparsers) -> None:
         commands, "run", "run one load test", "loadtests.run_command:run", _RUN
     )
     add_target(parser)
+    add_goodput(parser)
     _add_load(parser)
     _add_output(parser)
 

@@ -148,6 +148,10 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         'objective, like "p99<20ms,errors<0.1%%"; for streamed answers like '
         '"ttft_p99<500ms,itl_p95<50ms"',
     )
+
+
+def add_goodput(parser: argparse.ArgumentParser) -> None:
+    """Add the limits of goodput, which only single runs report."""
     add_value(
         parser,
         "--goodput",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from exporter.cli import main
 from loadtests.errors import PlanError
 from loadtests.load_objective import parse, parse_limits
 from loadtests.result import Outcome, Requests
@@ -207,3 +208,11 @@ def test_failures_miss_a_term_that_no_answer_measured() -> None:
     assert [
         found.passed for found in parse("itl_p95<50ms,p99<1s").results(requests)
     ] == [False, False]
+
+
+@pytest.mark.parametrize("command", ["capacity", "efficiency", "pair"])
+def test_goodput_is_refused_where_nothing_reports_it(command, capfd) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["load", command, "--model", "m", "--goodput", "ttft<1s"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --goodput" in capfd.readouterr().err
