@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drift import codec
 from drift.categories import CategoryGrid, CategoryTable
 from drift.column_ring import Intake
 from drift.errors import UNREADABLE, StateError
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64] | NDArray[np.uint32]
 
 RING_BYTES: Final = 4096
-KIND: Final = "counts"
-VERSION: Final = 1
 
 _MOST_NARROW: Final = 1 << 32
 
@@ -86,22 +83,6 @@ class Counts:
         """Return counts of no rows."""
         return cls(np.zeros((features, CELLS), np.int64), 0, numeric)
 
-    def to_bytes(self) -> bytes:
-        """Return versioned, checksummed bytes; empty cells are not written."""
-        features, cells = np.nonzero(self.cells)
-        return codec.encode(
-            KIND,
-            VERSION,
-            {
-                "features": int(self.cells.shape[0]),
-                "numeric": self.numeric,
-                "rows": self.rows,
-                "filled": np.stack((features, cells, self.cells[features, cells])),
-                "violations": [[*key, n] for key, n in sorted(self.violations.items())],
-                "hours": sorted(self.hours.items()),
-            },
-        )
-
     def state(self) -> dict[str, Any]:
         """Return values for JSON, and the cells as they are."""
         return {
@@ -129,29 +110,6 @@ class Counts:
                 _hours(payload),
             )
         except UNREADABLE as error:
-            raise StateError(f"cannot read the counts: {error!r}") from error
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Counts:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            StateError: the bytes are foreign, damaged or of another version.
-        """
-        payload = codec.decode(data, KIND, VERSION)
-        try:
-            counts = cls.empty(int(payload["features"]), int(payload["numeric"]))
-            features, cells, values = payload["filled"]
-            counts.cells[features, cells] = values
-            rows = int(payload["rows"])
-            return cls(
-                _narrow(counts.cells, rows),
-                rows,
-                counts.numeric,
-                _violations(payload),
-                _hours(payload),
-            )
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise StateError(f"cannot read the counts: {error!r}") from error
 
     @property

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-VERSION: Final = 1
-KIND: Final = "monitor"
 CHANNELS: Final = ("location", "scale", "shape", *EVENTS, "range")
 WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 

@@ -11,15 +11,15 @@ from drifting_data import SCHEMA, SETTINGS, draw, window_of
 
 from drift import codec
 from drift.alarms.ledger import MAX_STARTS, Ledger
-from drift.alarms.monitor import KIND, VERSION, Monitor
+from drift.alarms.monitor import Monitor
 from drift.errors import StateError
 from drift.fitting import fit
 
 
 def saved(monitor):
     """The state after a journey through a file."""
-    data = b"".join(codec.packed(KIND, VERSION, monitor.state()))
-    return codec.unpacked(data, KIND, VERSION)
+    data = b"".join(codec.packed("monitor", 1, monitor.state()))
+    return codec.unpacked(data, "monitor", 1)
 
 
 def test_a_restored_monitor_goes_on_to_the_same_verdicts():

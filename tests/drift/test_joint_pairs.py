@@ -8,7 +8,7 @@ from dependent_rows import autoregressive
 from drifting_data import SETTINGS, window_of
 
 from drift import codec
-from drift.alarms.monitor import KIND, VERSION, Monitor
+from drift.alarms.monitor import Monitor
 from drift.features import JOINT, Feature, Schema, Tensor
 from drift.fitting import fit
 from drift.joint import BATCH
@@ -119,8 +119,8 @@ def test_an_alarm_adds_up_the_windows_since_the_change_and_survives_a_restart():
     assert (pair.first, pair.second) == ("x[6]", "x[9]")
     assert pair.current == pytest.approx(0.8, abs=0.1)
     restored = Monitor(profile, SETTINGS)
-    data = b"".join(codec.packed(KIND, VERSION, monitor.state()))
-    state = codec.unpacked(data, KIND, VERSION)
+    data = b"".join(codec.packed("monitor", 1, monitor.state()))
+    state = codec.unpacked(data, "monitor", 1)
     restored.resume(state)
     nothing = profile.accumulator().take()
     assert restored.update(nothing).culprits == verdict.culprits

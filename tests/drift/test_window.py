@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drift import codec
 from drift.column_ring import TEXT_ROWS
 from drift.errors import SchemaError, StateError
 from drift.features import Feature, Schema, Tensor
@@ -89,42 +88,18 @@ def test_a_restored_window_goes_on_counting(profile):
     assert np.array_equal(second.take().cells, whole.take().cells)
 
 
-def test_counts_survive_the_journey_through_bytes(profile):
+def test_counts_survive_as_a_state(profile):
     data = draw(np.random.default_rng(7), 300)
     data["x"][3, 0] = np.nan
     window = profile.accumulator()
     window.update(data)
     window.update({"new": np.zeros(3)} | cut(data, 0, 5))
     counts = window.take()
-    again = Counts.from_bytes(counts.to_bytes())
+    again = Counts.from_state(counts.state())
     assert np.array_equal(again.cells, counts.cells)
     assert again.cells.dtype == counts.cells.dtype
     assert (again.rows, again.numeric) == (counts.rows, counts.numeric)
     assert again.violations == counts.violations == {("extra", ""): 1}
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda _: b"",
-        lambda data: data[:-1],
-        lambda _: codec.encode("counts", 1, {"features": 1}),
-        lambda _: codec.encode(
-            "counts",
-            1,
-            {
-                "features": 1,
-                "numeric": 1,
-                "rows": 1,
-                "filled": [[9], [0], [1]],
-                "violations": [],
-            },
-        ),
-    ],
-)
-def test_damaged_counts_are_refused(damage):
-    with pytest.raises(StateError):
-        Counts.from_bytes(damage(Counts.empty(2, 1).to_bytes()))
 
 
 def test_counts_of_another_profile_are_refused(profile):

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from drift import codec
-from drift.alarms.monitor import KIND as MONITOR_KIND
-from drift.alarms.monitor import VERSION as MONITOR_VERSION
 from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.comparison import Baseline
 from drift.errors import UNREADABLE, StateError
@@ -268,26 +266,15 @@ class Watch:
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    """A state of any version, with `Counts` for its counts.
+    """A state, with `Counts` for its counts.
 
     Raises:
-        StateError: the bytes are foreign, damaged, or of a version to come.
+        StateError: the bytes are foreign, damaged, or of another version.
     """
-    old = codec.version_of(data) == "1"
-    payload = (codec.decode if old else codec.unpacked)(
-        data, KIND, 1 if old else VERSION
-    )
+    payload = codec.unpacked(data, KIND, VERSION)
     try:
-        if old:
-            monitor = codec.decode(
-                payload["monitor"].encode(), MONITOR_KIND, MONITOR_VERSION
-            )
-            panes = [Counts.from_bytes(pane.encode()) for pane in payload["panes"]]
-            opened = Counts.from_bytes(payload["open"].encode())
-        else:
-            monitor = payload["monitor"]
-            panes = [Counts.from_state(pane) for pane in payload["panes"]]
-            opened = Counts.from_state(payload["open"])
+        panes = [Counts.from_state(pane) for pane in payload["panes"]]
+        opened = Counts.from_state(payload["open"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StateError(f"cannot read the state: {error!r}") from error
-    return {**payload, "monitor": monitor, "panes": panes, "open": opened}
+    return {**payload, "panes": panes, "open": opened}
