@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.projection import Summary
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+
+    from drift.projection import Summary
 
     Floats = NDArray[np.float64]
 
@@ -63,44 +63,11 @@ class Season:
             self.location[:, features], self.scale[:, features], self.rows[:, features]
         )
 
-    def removed_from(
-        self,
-        window: Summary,
-        hours: Mapping[int, int],
-        earlier: Mapping[int, int] | None = None,
-    ) -> Summary:
-        """A window without its season; `hours` counts the rows of each hour.
+    def removed_from(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
+        """A summary without its season; `hours` counts the rows of each hour.
 
-        Rows of unknown hours count as spread like the others. A mean of R rows has an error,
-        which n rows have in common: their sum varies 1 + n / R times as much as that of
-        independent rows, so the window counts as so many times fewer rows. `earlier`
-        are the rows of windows before this one, in the same hours: they had the same error.
+        Rows of unknown hours count as spread like the others.
         """
-        plain = self._subtracted(window, hours)
-        worth = 1.0 / (1.0 + self._added_variance(window.finite, hours, earlier or {}))
-        return Summary(
-            plain.rows,
-            plain.finite * worth,
-            plain.location * worth,
-            plain.scale * worth,
-            plain.bins * worth[:, None],
-            plain.events * worth[:, None],
-        )
-
-    def removed_from_own(self, block: Summary, hours: Mapping[int, int]) -> Summary:
-        """A block of the reference without its season.
-
-        The block is part of the means, so that what is left of it varies less than the
-        rows of a window; its scores are raised by as much.
-        """
-        plain = self._subtracted(block, hours)
-        left = 1.0 - self._added_variance(block.finite, hours, {})
-        deviation = np.sqrt(np.maximum(left, _LEAST_LEFT))
-        return replace(
-            plain, location=plain.location / deviation, scale=plain.scale / deviation
-        )
-
-    def _subtracted(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
         shares = np.zeros(HOURS)
         known = sum(hours.values())
         for hour, rows in hours.items():
@@ -109,6 +76,31 @@ class Season:
             summary,
             location=summary.location - summary.finite * (shares @ self.location),
             scale=summary.scale - summary.finite * (shares @ self.scale),
+        )
+
+    def worth(
+        self, finite: Floats, hours: Mapping[int, int], earlier: Mapping[int, int]
+    ) -> Floats:
+        """Share of its `finite` values (features,) that a window is worth, (features,).
+
+        A mean of R rows has an error, which n rows have in common: their sum varies
+        1 + n / R times as much as that of independent rows, as if they were so many times
+        fewer. `earlier` are the rows of windows before this one, in the same hours: they
+        had the same error.
+        """
+        return 1.0 / (1.0 + self._added_variance(finite, hours, earlier))
+
+    def removed_from_own(self, block: Summary, hours: Mapping[int, int]) -> Summary:
+        """A block of the reference without its season.
+
+        The block is part of the means, so that what is left of it varies less than the
+        rows of a window; its scores are raised by as much.
+        """
+        plain = self.removed_from(block, hours)
+        left = 1.0 - self._added_variance(block.finite, hours, {})
+        deviation = np.sqrt(np.maximum(left, _LEAST_LEFT))
+        return replace(
+            plain, location=plain.location / deviation, scale=plain.scale / deviation
         )
 
     def _added_variance(

@@ -28,7 +28,9 @@ _DENSE_AGE: Final = 64
 _FINITE, _LOCATION, _SCALE, _ROWS = 0, 1, 2, 3
 _BINS = slice(4, 4 + BINS)
 _EVENTS = slice(4 + BINS, 4 + BINS + len(EVENTS))
-_WIDTH: Final = 4 + BINS + len(EVENTS)
+_TRIALS: Final = 4 + BINS + len(EVENTS)
+_WIDTH: Final = _TRIALS + 1
+_BY_WORTH: Final = (_FINITE, _LOCATION, _SCALE, *range(4, 4 + BINS))
 
 
 class Sums:
@@ -42,15 +44,16 @@ class Sums:
         self.rows: Floats = packed[..., _ROWS]
         self.bins: Floats = packed[..., _BINS]
         self.events: Floats = packed[..., _EVENTS]
-
-    @property
-    def trials(self) -> Floats:
+        self.trials: Floats = packed[..., _TRIALS]
         """All values: the rows, or the batches of a joint feature."""
-        return trials(self.finite, self.events)
 
 
-def pack(summary: Summary) -> Floats:
-    """A window's summary as (features, fields)."""
+def pack(summary: Summary, worth: Floats | None = None) -> Floats:
+    """A window's summary as (features, fields).
+
+    `worth` (features,) is the share of the distribution that counts, see `Season.worth`;
+    events and trials count in full.
+    """
     packed = np.empty((summary.finite.shape[0], _WIDTH))
     packed[:, _FINITE] = summary.finite
     packed[:, _LOCATION] = summary.location
@@ -58,6 +61,9 @@ def pack(summary: Summary) -> Floats:
     packed[:, _ROWS] = summary.rows
     packed[:, _BINS] = summary.bins
     packed[:, _EVENTS] = summary.events
+    packed[:, _TRIALS] = trials(summary.finite, summary.events)
+    if worth is not None:
+        packed[:, _BY_WORTH] *= worth[:, None]
     return packed
 
 
@@ -169,13 +175,11 @@ class Ledger:
         since = state["since"]
         if len(starts) != len(since) or len(starts) > MAX_STARTS:
             raise ValueError(f"{len(starts)} starts, sums of {len(since)}")
-        self._total = np.array(state["total"], np.float64).reshape(shape)
+        self._total = _restored(state["total"], shape)
         for row, sums in enumerate(since):
-            self._since[row] = np.array(sums, np.float64).reshape(shape)
+            self._since[row] = _restored(sums, shape)
         frozen = state["frozen"]
-        self._frozen = (
-            None if frozen is None else np.array(frozen, np.float64).reshape(shape)
-        )
+        self._frozen = None if frozen is None else _restored(frozen, shape)
         self._rows = list(range(len(starts)))
         self._starts = starts
         self.windows = int(state["windows"])
@@ -186,3 +190,13 @@ def _spacing(age: int) -> int:
         return 1
     octave = age.bit_length() - 1
     return 1 << (octave - 2 if age < _DENSE_AGE else octave - 1)
+
+
+def _restored(saved: object, shape: tuple[int, ...]) -> Floats:
+    sums = np.array(saved, np.float64)
+    if sums.shape[-1:] == (_TRIALS,):
+        # Saved before trials had a field of their own.
+        sums = np.append(
+            sums, trials(sums[..., _FINITE], sums[..., _EVENTS])[..., None], axis=-1
+        )
+    return sums.reshape(shape)

@@ -14,7 +14,7 @@ from drift.alarms.ledger import RECENT, Ledger, Sums, pack
 from drift.errors import UNREADABLE, StateError
 from drift.grid import feature_slices
 from drift.joint_counting import Pair
-from drift.projection import EVENTS, Summary
+from drift.projection import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +139,7 @@ class Monitor:
         """Add a closed window; one without rows changes nothing."""
         if counts.rows == 0:
             return self._verdict(-np.inf, self._nothing(), raised=False)
-        self._ledger.push(pack(self._deseasoned(counts)))
+        self._ledger.push(self._packed(counts))
         self._remember(counts.hours)
         if counts.joint is not None:
             self._joint.append(counts.joint)
@@ -159,7 +159,7 @@ class Monitor:
         `log_threshold` with a probability of at most 1 / `windows_per_false_alarm`.
         """
         ledger = Ledger(pack(self._profile.summary))
-        ledger.push(pack(self._deseasoned(counts)))
+        ledger.push(self._packed(counts))
         weighted = self._weighted(ledger, 0)
         features = likelihood_ratios.log_sum(weighted, axis=-1)
         total = _of_model(features)
@@ -246,13 +246,12 @@ class Monitor:
         most = np.concatenate((most, most[..., _SHAPE, None]), axis=-1)
         return np.minimum(ratios, most)
 
-    def _deseasoned(self, counts: Counts) -> Summary:
-        plain = self._projection.summarise(counts)
-        if self._profile.season is None:
-            return plain
-        return self._profile.season.removed_from(
-            plain, counts.hours, self._rows_of_hours
-        )
+    def _packed(self, counts: Counts) -> Floats:
+        plain, season = self._projection.summarise(counts), self._profile.season
+        if season is None:
+            return pack(plain)
+        worth = season.worth(plain.finite, counts.hours, self._rows_of_hours)
+        return pack(season.removed_from(plain, counts.hours), worth)
 
     def _remember(self, hours: Mapping[int, int]) -> None:
         """Count the rows of the hours that the next window may belong to, too."""

@@ -42,6 +42,24 @@ def test_a_restored_monitor_goes_on_to_the_same_verdicts():
         )
 
 
+def test_sums_that_were_saved_without_trials_are_restored():
+    rng = np.random.default_rng(12)
+    profile = fit(SCHEMA, draw(rng, 1000))
+    monitor, again = Monitor(profile, SETTINGS), Monitor(profile, SETTINGS)
+    data = draw(rng, 100)
+    data["x"][:7, 0] = np.nan
+    monitor.update(window_of(profile, data))
+    state = saved(monitor)
+    ledger = state["ledger"]
+    old = {
+        "total": ledger["total"][..., :-1],
+        "since": [sums[..., :-1] for sums in ledger["since"]],
+    }
+    again.resume({**state, "ledger": {**ledger, **old}})
+    for name in ("total", "since"):
+        assert np.array_equal(again.state()["ledger"][name], ledger[name])
+
+
 def test_foreign_state_is_refused_and_changes_nothing():
     rng = np.random.default_rng(10)
     mine, other = (fit(SCHEMA, draw(rng, 1000)) for _ in range(2))
@@ -57,9 +75,9 @@ def test_foreign_state_is_refused_and_changes_nothing():
 
 
 def test_state_stays_small_however_long_it_runs():
-    ledger = Ledger(np.ones((3, 23)))
+    ledger = Ledger(np.ones((3, 24)))
     for _ in range(5000):
-        ledger.push(np.ones((3, 23)))
+        ledger.push(np.ones((3, 24)))
         ages = ledger.ages
         assert len(ages) <= MAX_STARTS
         # A change begins at most half its age after a start that is remembered.
@@ -70,8 +88,8 @@ def test_state_stays_small_however_long_it_runs():
 
 def test_the_sums_before_and_since_a_start_are_those_of_its_windows():
     rng = np.random.default_rng(11)
-    reference = rng.normal(size=(2, 23))
-    windows = rng.normal(size=(200, 2, 23))
+    reference = rng.normal(size=(2, 24))
+    windows = rng.normal(size=(200, 2, 24))
     ledger = Ledger(reference)
     for window in windows:
         ledger.push(window)

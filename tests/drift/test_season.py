@@ -105,6 +105,20 @@ def test_seasons_of_few_rows_raise_no_alarms_in_many(windows_an_hour):
     assert raised <= 8
 
 
+def test_values_that_go_missing_count_in_full_however_many_rows_come():
+    profile = fitted(Schema.from_tensors([Tensor("shift")]), 1_000_000, hourly=60)
+    monitor = Monitor(profile, AlarmSettings(windows_per_false_alarm=1000))
+    window = profile.accumulator()
+    rng = np.random.default_rng(6)
+    for minute in range(0, 60, 6):
+        data = rows(rng, 3, 6000)["shift"]
+        if minute >= 30:
+            data[:100] = np.nan
+        window.update({"shift": data}, hour=3)
+        verdict = monitor.update(window.take())
+        assert verdict.alarm == (minute >= 30), minute
+
+
 def test_data_without_times_beside_a_reference_with_seasons_are_not_guaranteed():
     profile = fitted(Schema.from_tensors([Tensor("shift")]), 1_000_000)
     rng = np.random.default_rng(4)
