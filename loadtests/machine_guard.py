@@ -39,7 +39,13 @@ _STEAL_FIELD: Final = 7
 _TICK_SECONDS: Final = 0.02  # the resolution of /proc is too low for shorter times
 _MOST_READINGS: Final = 100_000
 _END_SECONDS: Final = 5.0
-_FORWARDERS: Final = {"docker-proxy", "rootlessport", "slirp4netns", "pasta"}
+_FORWARDERS: Final = frozenset(
+    {
+        *("docker-proxy", "rootlesskit", "rootlessport", "slirp4netns", "pasta"),
+        *("kubectl", "ssh"),
+    }
+)
+"""Programs that listen for a server elsewhere; some add the processor (`pasta.avx2`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,8 @@ def listeners(port: int) -> tuple[int, ...]:
     container whose port another program forwards.
     """
     found = listening_on(port)
-    if any(name_of(pid) in _FORWARDERS for pid in found):
+    names = {(name_of(pid) or "").partition(".")[0] for pid in found}
+    if names & _FORWARDERS:
         return ()
     return tuple(sorted(family_of(found) - {os.getpid()})) if found else ()
 

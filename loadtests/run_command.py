@@ -23,6 +23,7 @@ from pages import page_text
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
@@ -43,10 +44,20 @@ def run(options: argparse.Namespace) -> int:
         result = guarded(result, guard.watch(), strict=options.strict)
         seen = sidecar_view.between(before, _page(url))
         result = replace(result, sidecar=seen)
+    failure = None if options.json is None else _write(result, options.json)
     sys.stdout.write(page_text.render(run_document.document(report_of(result))))
-    if options.json is not None:
-        result_file.write(result, options.json)
+    if failure is not None:
+        raise failure
     return exit_of(result)
+
+
+def _write(result: RunResult, file: Path) -> PlanError | None:
+    """Write the result before anything is printed; return why it cannot be written."""
+    try:
+        result_file.write(result, file)
+    except PlanError as error:
+        return error
+    return None
 
 
 def _page(url: str | None) -> Page | None:

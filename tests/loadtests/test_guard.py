@@ -189,9 +189,12 @@ def test_a_server_on_this_machine_is_found_by_its_port_with_its_children() -> No
     assert listeners(unused) == ()
 
 
-def test_the_server_behind_a_containers_port_is_unknown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["docker-proxy", "pasta.avx2"])
+def test_the_server_behind_a_containers_port_is_unknown(
+    name: str, tmp_path: Path
+) -> None:
     """Its processor time is not that of others, which Docker's proxy alone would make it."""
-    proxy = tmp_path / "docker-proxy"
+    proxy = tmp_path / name
     proxy.symlink_to(Path(sys.executable).resolve())
     script = (
         "import socket,sys\n"

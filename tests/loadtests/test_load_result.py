@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_triton import FakeModel, FakeTriton
 from load_runs import about
 
+from exporter.cli import main
 from loadtests import result_file
 from loadtests.engine import recorder
 from loadtests.engine.recorder import Recorder
@@ -302,3 +305,13 @@ def test_a_message_of_a_server_can_be_written_whatever_it_holds() -> None:
         one.begin(index)
         one.finish(index, Outcome.ERROR, 101.0, message)
     assert one.errors == {"no ?": 2}
+
+
+def test_a_run_whose_report_cannot_be_printed_is_kept(monkeypatch, tmp_path) -> None:
+    file = tmp_path / "run.json"
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    with FakeTriton([FakeModel("m")]) as fake:
+        command = f"load run --quiet --model m --concurrency 1 --address {fake.grpc}"
+        with pytest.raises(UnicodeEncodeError):
+            main([*command.split(), "--duration", "0.3", "--json", str(file)])
+    assert len(result_file.read(file).requests) > 0
