@@ -108,6 +108,27 @@ def test_one_instance_for_two_clients_shows_as_waiting(playground, audit):
 
 
 @pytest.mark.triton
+def test_a_delay_paid_for_batches_that_never_come_is_told(
+    start_triton, tmp_path, audit
+):
+    repository = tmp_path / "models"
+    shutil.copytree(MODELS / "double", repository / "double")
+    config = repository / "double" / "config.pbtxt"
+    text = config.read_text("utf-8").replace(
+        "dynamic_batching {}",
+        "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
+        "instance_group [{ kind: KIND_CPU, count: 2 }]",
+    )
+    config.write_text(text, "utf-8")
+    server = start_triton(repository)
+    with production(server):
+        ended = audit(server, seconds=4)
+    assert "20000" in ended.finding("delay-without-batches", "double").title
+    busy = {m.name: m.value for m in ended.finding("headroom", "double").evidence}
+    assert busy["instances"] == 2
+
+
+@pytest.mark.triton
 def test_a_killed_stub_is_told_while_triton_says_ready_and_the_advice_repairs_it(
     playground, audit
 ):
