@@ -135,11 +135,16 @@ def _init(environment: Any, **_: object) -> None:
 def _scenario(environment: Any) -> Scenario:
     options = argparse.Namespace(**vars(environment.parsed_options))
     options.profile, options.concurrency = options.load_profile, None
-    host = (options.host or "").removesuffix("/")
-    scheme, separator, address = host.partition("://")
-    if separator and scheme in {"grpc", "http"}:
-        options.protocol = options.protocol or scheme
-        options.address = options.address or address
+    # The web page sets the environment's host, for the runs that follow.
+    host = (environment.host or "").removesuffix("/")
+    scheme, separator, address = host.rpartition("://")
+    if separator and scheme.lower() not in {"grpc", "http"}:
+        raise PlanError(
+            f"found the host {host!r}; want HOST:PORT, grpc://HOST:PORT or "
+            "http://HOST:PORT; for TLS add --ca-file"
+        )
+    options.protocol = options.protocol or scheme.lower() or None
+    options.address = options.address or address or None
     if options.profile is None and options.scenario is None:
         # Locust's users are the concurrency, and its --run-time is the end.
         options.profile, options.duration = "closed", _WEEK_SECONDS
@@ -153,6 +158,13 @@ def _begin(environment: Any, **_: object) -> None:
     if LOAD.scenario is None:
         return
     runner = environment.runner
+    try:
+        LOAD.scenario = _scenario(environment)
+    except TritonwatchError as error:
+        log.error("%s", error)  # noqa: TRY400 - the reason is in the message
+        # Not from within the start, which goes on after this.
+        gevent.spawn_later(0, runner.stop)
+        return
     sidecars = sidecars_of(environment.parsed_options)
 
     def send(what: str, content: dict[str, Any], worker: str) -> None:
