@@ -9,24 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from exporter.errors import InvalidRequestError
 from exporter.triton.generate import generate_body
 from exporter.triton.http_tensors import HEADER_LENGTH, binary_request, json_request
 from exporter.triton.kserve import infer_message, service_pb2
-from exporter.triton.protocol_types import InferRequest
+from exporter.triton.protocol_types import InferRequest, OutputTensor
+from exporter.triton.tensors import decode, encode
 from loadtests.errors import PlanError
 from loadtests.plan import Body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-
-    from exporter.triton.protocol_types import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
     from loadtests.target import Protocol
 
 Parameter = bool | int | float | str
 pb: Final[Any] = service_pb2
+_ROUNDED: Final = {"BYTES", "BF16", "FP16", "FP32"}
+"""Datatypes whose values may be given in another form than the server's."""
 _OTHER: Final = {"FP32": "INT64"}
 
 
@@ -83,8 +86,21 @@ def body_of(
         content,
         header_bytes=header_bytes,
         rows=_rows(spec, row),
-        expected=row.expected,
+        expected={
+            tensor.name: _as_answered(tensor, row.expected[tensor.name])
+            for tensor in spec.outputs
+            if tensor.name in row.expected
+        },
     )
+
+
+def _as_answered(tensor: TensorSpec, given: Array) -> Array:
+    """Return a correct answer as a server sends it: text as UTF-8, numbers rounded."""
+    if tensor.datatype not in _ROUNDED:
+        return given
+    with np.errstate(over="ignore"):  # a number too large for the datatype is infinite
+        raw = encode(given, tensor.datatype)
+    return decode(OutputTensor(tensor.name, tensor.datatype, given.shape, raw))
 
 
 def _rows(spec: ModelSpec, row: Row) -> int:

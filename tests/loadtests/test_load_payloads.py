@@ -12,14 +12,14 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from exporter.triton.protocol_types import ModelSpec, OutputTensor, TensorSpec
-from exporter.triton.tensors import array_dtype
+from exporter.triton.tensors import array_dtype, encode
 from loadtests import execute
 from loadtests.engine.answer_frames import AnswerCheck
 from loadtests.errors import PlanError
 from loadtests.execute import prepared
 from loadtests.payloads.bodies import Row, body_of, corrupted
 from loadtests.payloads.data_file import rows_of
-from loadtests.plan import Body, Entry
+from loadtests.plan import Entry
 from loadtests.scenario import Scenario
 
 BATCHED = ModelSpec(
@@ -239,16 +239,47 @@ def test_a_file_that_is_too_large_is_sent_in_part(fake, tmp_path, monkeypatch) -
         ("UINT8", 6, 8, 1.0, True),
         ("INT64", 7, 7.0, 0.0, False),
         ("FP32", 200_001.0, 200_000.0, 1e-5, False),
+        ("FP16", 0.1, 0.1, 1e-5, False),
+        ("FP16", 0.1001, 0.1, 1e-5, True),
+        ("FP16", 1e-7, 1e-7, 0.0, False),
+        ("FP16", np.inf, 1e6, 0.0, False),
+        ("FP32", 0.1, 0.1, 0.0, False),
     ],
 )
-def test_integers_are_the_correct_answer_or_not(
+def test_numbers_are_the_correct_answer_or_not(
     datatype, answer, right, tolerance, is_wrong
 ) -> None:
-    """Numbers of tokens and classes are large, and the next one is another."""
+    """An integer's neighbour is another token; a decimal counts as what the datatype holds."""
     spec = ModelSpec("m", "1", (), (TensorSpec("y", datatype, (1,)),))
     check = AnswerCheck(Entry("m", spec, (), tolerance=tolerance))
     dtype = array_dtype(datatype)
     output = OutputTensor("y", datatype, (1,), np.array([answer], dtype).tobytes())
-    body = Body(b"", expected={"y": np.array([right])})
+    body = body_of(spec, Row({}, {"y": np.array([right])}), "grpc")
     said = "output 'y' is not the correct answer" if is_wrong else None
     assert check.fault((output,), body) == said
+
+
+ONE_LABEL = ModelSpec(
+    "m", "", (TensorSpec("x", "FP32", (1,)),), (TensorSpec("y", "BYTES", (1,)),)
+)
+
+
+@pytest.mark.parametrize("as_text", [np.array([["käse"]]), [["käse"]]])
+def test_labels_that_a_file_gives_as_text_are_the_correct_answer(
+    tmp_path, as_text
+) -> None:
+    if isinstance(as_text, list):
+        document = {"data": [{"x": [1]}], "validation_data": [{"y": as_text[0]}]}
+        path = as_json(tmp_path, document)
+    else:
+        path = npz(tmp_path, x=np.ones((1, 1), np.float32), y=as_text)
+    (row,) = rows_of(path, ONE_LABEL)
+    check = AnswerCheck(Entry("m", ONE_LABEL, ()))
+
+    def fault(label: str) -> str | None:
+        raw = encode(np.array([label], object), "BYTES")
+        output = OutputTensor("y", "BYTES", (1,), raw)
+        return check.fault((output,), body_of(ONE_LABEL, row, "grpc"))
+
+    assert fault("käse") is None
+    assert fault("brot") == "output 'y' is not the correct answer"
