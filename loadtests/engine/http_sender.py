@@ -154,6 +154,7 @@ class HttpSender(Sender):
             self.finish(request, Outcome.TIMEOUT, perf_counter(), None)
         except OSError as error:
             message = f"cannot connect: {_reason(error)}"
+            self.turns.count_own_limit(request, error)
             self.lose(request, perf_counter(), message)
         else:
             connection.send(request, wire, late_at)

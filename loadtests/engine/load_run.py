@@ -320,7 +320,8 @@ class _Run:
                 recorder.unanswered, waited_seconds=recorder.waited_seconds
             ),
         )
-        return verdict_of(result, cpu / elapsed, self._options.slo_seconds)
+        slo = self._options.slo_seconds
+        return verdict_of(result, cpu / elapsed, slo, recorder.starved)
 
     def _duration(
         self, recorder: Recorder, elapsed: float, last: float, *, interrupted: bool

@@ -41,6 +41,8 @@ class Recorder:
         self.ended: Callable[[int], None] | None = None
         self.lost: Callable[[int], None] | None = None
         self.unanswered = Unanswered()
+        self.starved = 0
+        """Number of those that found no descriptor, local port or memory of the sender's."""
         self.waited_seconds = 0.0
         """Seconds that a closed loop waited after those, summed over its concurrency."""
         self._hold(requests)

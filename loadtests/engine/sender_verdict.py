@@ -26,17 +26,19 @@ _NOTABLE: Final = 0.10
 
 
 def verdict_of(
-    result: RunResult, cpu_share: float, slo_seconds: float | None
+    result: RunResult, cpu_share: float, slo_seconds: float | None, starved: int = 0
 ) -> RunResult:
     """Return the result with the reasons against it.
 
-    `cpu_share` is the sender's CPU time over the run's, 1 being a core.
+    `cpu_share` is the sender's CPU time over the run's, 1 being a core; `starved` is the
+    number of requests that failed for lack of something on the sender's side.
     """
     reasons = [
         reason
         for reason in (
             _interrupted(result),
             _unsent(result),
+            _starved(result, starved),
             _unavailable(result),
             _late(result, slo_seconds),
             _busy(result, cpu_share),
@@ -62,6 +64,17 @@ def _unsent(result: RunResult) -> str | None:
     return (
         f"the sender came too late for {unsent} of {whole} requests "
         f"({percent(unsent / whole)}; at most {percent(MAX_UNSENT)} may be left)"
+    )
+
+
+def _starved(result: RunResult, starved: int) -> str | None:
+    # Each one is a failure that is not the server's, and few decide on an SLO.
+    if not starved:
+        return None
+    return (
+        f"the sender was the bottleneck: {starved} of {len(result.requests)} requests found "
+        "no free descriptor, local port or memory here; raise the limit (ulimit -n), lower "
+        "in_flight, or share the load out over more senders"
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import re
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +39,10 @@ MAX_TOGETHER_BYTES: Final = 512 << 20
 """Limit of all answers that are being received."""
 SMALL_BYTES: Final = 1024
 """An answer's first piece, where it is no larger, need not be counted."""
+
+_OWN_LIMITS: Final = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
+)
 
 
 class Turns:
@@ -84,6 +90,16 @@ class Turns:
             self._sequences[turn.place].release(turn.sequence, answered=False)
         if turn.recorder is not None:
             turn.recorder.lose(turn.index, now, message)
+
+    def count_own_limit(self, turn: Turn, error: OSError) -> None:
+        """Count a request that found no descriptor, local port or memory here.
+
+        Where a name has several addresses, asyncio only has the numbers of their errors
+        in its text.
+        """
+        numbers = {int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error))}
+        if turn.recorder is not None and numbers & _OWN_LIMITS:
+            turn.recorder.starved += 1
 
 
 class Turn:

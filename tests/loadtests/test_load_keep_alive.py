@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import socketserver
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from loadtests.engine import Options, run_closed, run_open
+from loadtests.engine.http_sender import HttpSender
 from loadtests.plan import Body, Entry, Mix
 from loadtests.result import Outcome
 from loadtests.target import Target
@@ -163,3 +165,33 @@ def test_a_request_that_the_server_was_working_on_is_not_sent_again() -> None:
     outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
     assert result.requests.outcome.tolist() == outcomes, result.errors
     assert server.received == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "is_own"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"), True),
+        (OSError("Multiple exceptions: [Errno 111] Refused, [Errno 99] None"), True),
+        (OSError(errno.ECONNREFUSED, "Connection refused"), False),
+        (OSError("Multiple exceptions: [Errno 111] Refused, [Errno 999] ?"), False),
+    ],
+)
+def test_a_sender_without_descriptors_or_ports_does_not_blame_the_server(
+    monkeypatch, error, is_own
+) -> None:
+    connect = HttpSender._connect
+    opened: list[bool] = []
+
+    async def connect_once(sender):
+        opened.append(True)
+        if len(opened) > 1:
+            raise error
+        return await connect(sender)
+
+    monkeypatch.setattr(HttpSender, "_connect", connect_once)
+    with closing(1) as server:
+        result = run_open(server.target, MIX, np.arange(10) / 50)
+    assert result.requests.count(Outcome.ERROR) == 9
+    told = "the sender was the bottleneck: 9 of 10 requests" in str(result.verdict)
+    assert told is is_own
