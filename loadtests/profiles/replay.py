@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path  # noqa: TC003 - pydantic reads it at run time
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -22,6 +23,9 @@ _UNREADABLE: Final = (
     ValueError,
     TypeError,
     EOFError,
+    LookupError,
+    AttributeError,
+    csv.Error,
     OverflowError,
     RecursionError,
 )
@@ -31,7 +35,8 @@ class Replay(Profile):
     """Arrival times from a file, shifted to begin at 0.
 
     `.npy` holds one array, `.json` one list, anything else one number a line (`#`
-    begins a comment); perf_analyzer's `--request-intervals` files are gaps in us. The
+    begins a comment); perf_analyzer's `--request-intervals` files are gaps in us. Azure's
+    CSV (`TIMESTAMP`) and Mooncake's JSON lines (`timestamp`) have their own unit. The
     last gap of the recording is treated as silence at the end.
     """
 
@@ -54,7 +59,7 @@ class Replay(Profile):
             if self.file.stat().st_size > _MOST_BYTES:
                 raise ValueError(f"{self.file} is larger than the maximum of 1 GiB")
             content = self.file.read_bytes()
-            numbers = _parsed(self.file, content)
+            numbers = _parsed(self, content)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ValueError(f"found {str(self.file)!r}: {reason}") from None
@@ -115,20 +120,41 @@ class Replay(Profile):
         return (Phase("replay", 0.0, length, self._times.size / length),)
 
 
-def _parsed(file: Path, content: bytes) -> Floats:
+def _parsed(settings: Replay, content: bytes) -> Floats:
     try:
-        return np.asarray(_numbers(file, content), np.float64)
+        return np.asarray(_numbers(settings, content), np.float64)
     except _UNREADABLE as error:
         raise ValueError(
-            f"found {str(file)!r}, which does not hold numbers: {error}"
+            f"found {str(settings.file)!r}, which does not hold numbers: {error}"
         ) from None
 
 
-def _numbers(file: Path, content: bytes) -> Any:
+def _numbers(settings: Replay, content: bytes) -> Any:
+    file = settings.file
     if file.suffix == ".npy":
         return np.load(file, allow_pickle=False)
-    text = content.decode()
+    text = content.decode("utf-8-sig")
     if file.suffix == ".json":
         return json.loads(text)
+    stamps = _trace_seconds(text.splitlines())
+    if stamps is not None:
+        if (settings.holds, settings.unit) != ("times", "s"):
+            raise ValueError(
+                "a trace has times in its own unit; leave out holds and unit"
+            )
+        return stamps
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [float(line) for line in lines if line]
+
+
+def _trace_seconds(lines: list[str]) -> Floats | None:
+    """Arrivals in a trace of Azure or Mooncake; None for any other file."""
+    if lines and lines[0].startswith("{"):
+        stamps = [json.loads(line)["timestamp"] for line in lines if line.strip()]
+        return np.array(stamps, np.float64) / 1e3
+    rows = csv.DictReader(lines)
+    if "TIMESTAMP" not in (rows.fieldnames or ()):
+        return None
+    texts = [row["TIMESTAMP"].removesuffix("+00:00") for row in rows]
+    instants = np.array(texts, "datetime64[ns]")
+    return np.asarray((instants - instants[:1]) / np.timedelta64(1, "s"), np.float64)

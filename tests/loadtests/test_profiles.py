@@ -184,6 +184,42 @@ def test_replay_sends_the_recording_faster(recording) -> None:
     assert arrivals_of(fast, 0) == pytest.approx(arrivals_of(plain, 0) / 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (
+            "azure.csv",
+            (
+                "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+                "2023-11-16 18:15:59.5000000,374,44\r\n2023-11-16 18:16:00.7500000,9,1\r\n"
+            ),
+        ),
+        (
+            "azure_2024.csv",
+            (
+                "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                "2024-05-10 00:00:00.500000+00:00,3,4\n2024-05-10 00:00:01.750000+00:00,9,1\n"
+            ),
+        ),
+        (
+            "mooncake.jsonl",
+            (
+                '{"timestamp": 3000, "input_length": 9, "output_length": 1, "hash_ids": [0]}\n'
+                '{"timestamp": 4250, "input_length": 9, "output_length": 1, "hash_ids": [0]}\n'
+            ),
+        ),
+    ],
+)
+def test_replay_reads_the_times_of_published_traces(tmp_path, name, content) -> None:
+    file = tmp_path / name
+    file.write_bytes(content.encode())
+    assert arrivals_of(
+        ADAPTER.validate_python({"kind": "replay", "file": file}), 0
+    ) == pytest.approx([0.0, 1.25])
+    with pytest.raises(ValidationError, match="leave out holds and unit"):
+        ADAPTER.validate_python({"kind": "replay", "file": file, "unit": "ms"})
+
+
 def test_replay_takes_gaps_in_microseconds_as_perf_analyzer_writes_them(
     tmp_path,
 ) -> None:
