@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -70,6 +71,12 @@ _COLUMNS: Final = (
     ("Request tokens", "Response tokens"),  # BurstGPT
     ("input_length", "output_length"),  # Mooncake
 )
+_USERS: Final = ("human", "user")
+_UNSPACED: Final = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff"
+    "\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff]"
+)
+"""A letter or mark of Thai, Lao, Burmese, Khmer, Japanese or Chinese."""
 _MOST_TOKENS: Final = 10_000_000
 _WANT: Final = ", ".join(" and ".join(pair) for pair in _COLUMNS)
 
@@ -307,14 +314,21 @@ def _lengths(row: Mapping[str, Any]) -> Exchange:
 
 
 def _conversations(document: Any) -> Iterator[Exchange]:
-    """Yield each conversation's first question, and the words of its answer as tokens."""
+    """Yield what each user wrote first, and the words of its answer as tokens."""
     if not isinstance(document, list):
         raise ValueError("want a list of conversations")  # noqa: TRY004 - of the file
     for conversation in document:
         turns = conversation.get("conversations") or ()
-        if len(turns) < 2:  # noqa: PLR2004 - a question and an answer
-            continue
-        question, answer = (str(turn["value"]) for turn in turns[:2])
-        input_tokens, output_tokens = (len(text.split()) for text in (question, answer))
-        if input_tokens and output_tokens:
-            yield Exchange(input_tokens, output_tokens, question)
+        # Shared ones may begin with a model's answer, whose question is missing.
+        by_user = (t for t in pairwise(turns) if t[0].get("from", "human") in _USERS)
+        for asked, answered in islice(by_user, 1):
+            question, answer = str(asked["value"]), str(answered["value"])
+            input_tokens, output_tokens = _words_of(question), _words_of(answer)
+            if input_tokens and output_tokens:
+                yield Exchange(input_tokens, output_tokens, question)
+
+
+def _words_of(text: str) -> int:
+    """Return the number of words; of a script without spaces, that of the letters."""
+    spaced, letters = _UNSPACED.subn(" ", text)
+    return letters + len(spaced.split())

@@ -139,6 +139,34 @@ def test_shared_conversations_send_their_own_words(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        ("秋天来了。树叶黄了。" * 20, 200),
+        ("こんにちは", 5),
+        ("你好 world", 3),
+        ("a-b c", 2),
+    ],
+)
+def test_an_answer_without_spaces_counts_its_characters(
+    tmp_path, answer, tokens
+) -> None:
+    turns = [{"from": "human", "value": "写"}, {"from": "gpt", "value": answer}]
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps([{"conversations": turns}]), "utf-8")
+    assert [e.output_tokens for e in prompts.recorded(path, 10)] == [tokens]
+
+
+def test_a_shared_conversation_begins_with_what_its_user_wrote(tmp_path) -> None:
+    begun = [{"from": "system", "value": "be kind"}, {"from": "gpt", "value": "go on"}]
+    asked = [{"from": "human", "value": "why"}, {"from": "gpt", "value": "a b c d"}]
+    document = [{"conversations": begun + asked}, {"conversations": begun}]
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(document), "utf-8")
+    found = [(e.text, e.output_tokens) for e in prompts.recorded(path, 10)]
+    assert found == [("why", 4)]
+
+
+@pytest.mark.parametrize(
     ("name", "content", "told"),
     [
         ("a.csv", b"A,B\n1,2\n", "want ContextTokens and GeneratedTokens"),
