@@ -10,10 +10,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import interval_ranks, quantile_rank
 from loadtests.announce import AnnouncedRun
-from loadtests.load_objective import TermResult
+from loadtests.load_objective import TermResult, seconds_of
 from loadtests.result import HISTOGRAMS, Outcome, Verdict, histograms_of
 from loadtests.run_text import (
     NAMES,
@@ -49,9 +51,20 @@ class Tally:
     histograms: dict[str, Histogram] = field(
         default_factory=lambda: {name: Histogram() for name in HISTOGRAMS}
     )
+    sums: Counter[str] = field(default_factory=Counter)
+    """Output tokens and responses of correct answers, and by the text of a term the
+    requests that missed it, those it leaves out and those that have its time."""
 
-    def add(self, requests: Requests) -> None:
-        """Count requests that ended."""
+    def add(self, requests: Requests, terms: Sequence[Term] = ()) -> None:
+        """Count requests that ended, and those that missed each of the terms."""
+        answered = requests.where(requests.outcome == Outcome.OK)
+        self.sums["tokens"] += int(answered.tokens.sum())
+        self.sums["responses"] += int(answered.responses.sum())
+        for term in terms:
+            timed = np.isfinite(seconds_of(answered, term.measure))
+            self.sums[f"{term.text} missed"] += int(term.misses(requests).sum())
+            self.sums[f"{term.text} left out"] += int(term.gapless(requests).sum())
+            self.sums[f"{term.text} timed"] += int(timed.sum())
         for outcome in Outcome:
             found = requests.count(outcome)
             if found:
@@ -62,6 +75,7 @@ class Tally:
     def merge(self, other: Tally) -> None:
         """Add the counts of another tally."""
         self.outcomes.update(other.outcomes)
+        self.sums.update(other.sums)
         for name, histogram in other.histograms.items():
             self.histograms[name].merge(histogram)
 
@@ -89,28 +103,29 @@ class Tally:
         return timed.quantile(rank / timed.count)
 
     def judged(self, term: Term) -> TermResult:
-        """Return a term, judged by the counts and the histogram of latencies."""
-        if term.measure != "latency":
-            reason = "senders of Locust's workers keep no times of single requests"
-            return TermResult(None, None, reason)
+        """Return a term, judged by the requests that missed it."""
         if not self.count:
             return TermResult(None, None, "no request ended")
-        in_time = self.answered
-        if term.limit_seconds is not None:
-            [within] = self.histograms["from_intended"].cumulative([term.limit_seconds])
-            in_time = min(in_time, within)
-        missed = 1.0 - in_time / self.count
+        left_out = self.sums[f"{term.text} left out"]
+        if self.answered and not self.sums[f"{term.text} timed"]:
+            left_out = 0
+            if self.count - self.answered <= term.allowed_ratio * self.count:
+                reason = "no answer was streamed in several responses or tokens"
+                return TermResult(None, None, reason)
+        count = self.count - left_out
+        missed = self.sums[f"{term.text} missed"] / count
         if missed > term.allowed_ratio:
-            return TermResult(False, missed)
-        if interval_ranks(self.count, 1.0 - term.allowed_ratio) is None:
-            reason = f"too few requests ({self.count}); make it longer"
+            return TermResult(False, missed, without_gap=left_out)
+        if interval_ranks(count, 1.0 - term.allowed_ratio) is None:
+            reason = f"too few requests ({count}); make it longer"
             return TermResult(None, missed, reason)
-        return TermResult(True, missed)
+        return TermResult(True, missed, without_gap=left_out)
 
     def to_state(self) -> dict[str, Any]:
         """Return it as values for JSON or msgpack."""
         return {
             "outcomes": dict(self.outcomes),
+            "sums": dict(self.sums),
             "histograms": {n: h.to_state() for n, h in self.histograms.items()},
         }
 
@@ -131,6 +146,7 @@ class Tally:
                 name: Histogram.from_state(state["histograms"][name])
                 for name in HISTOGRAMS
             },
+            Counter(state["sums"]),
         )
 
 
@@ -283,13 +299,12 @@ class Coordinator:
         done = (share.done for share in self.shares.values() if share.done is not None)
         return [warning for content in done for warning in content["warnings"]]
 
-    def errors(self) -> dict[str, int]:
-        """Return the servers' error messages with their counts."""
-        errors: dict[str, int] = {}
+    def added(self, what: str) -> dict[str, Any]:
+        """Return the numbers that the workers reported under `what`, added up by name."""
+        numbers: Counter[str] = Counter()
         for share in self.shares.values():
-            for message, number in (share.done or {}).get("errors", {}).items():
-                errors[message] = errors.get(message, 0) + number
-        return errors
+            numbers.update((share.done or {}).get(what, {}))
+        return dict(numbers)
 
     def terms(self) -> list[tuple[Term, TermResult]]:
         """Return the terms of the scenario's objective with their results."""
@@ -312,7 +327,7 @@ class Coordinator:
             "started_at": self.started_at,
             "verdict": {"valid": not self.reasons(), "reasons": self.reasons()},
             "warnings": self.warnings(),
-            "errors": self.errors(),
+            "errors": self.added("errors"),
             "objective": [
                 {
                     "term": term.text,
@@ -331,6 +346,7 @@ class Coordinator:
                 }
                 for worker, share in self.shares.items()
             },
+            "per_second": self.added("per_second"),
             **self.tally().to_state(),
         }
 
@@ -355,7 +371,10 @@ def _distributed(coordinator: Coordinator) -> Iterator[str]:
         yield f"  missed         {percent(missed / tally.count)}"
     for name, title in NAMES.items():
         yield from _quantiles(tally, name, title)
-    for message, number in list(coordinator.errors().items())[:SHOWN_ERRORS]:
+    for name, rate in coordinator.added("per_second").items():
+        if tally.sums[name]:
+            yield f"  {name:<14} {tally.sums[name]}, {rate:.4g} a second"
+    for message, number in list(coordinator.added("errors").items())[:SHOWN_ERRORS]:
         yield f"    {number} x {message}"
     for term, found in coordinator.terms():
         state = {True: "met", False: "MISSED", None: "NOT JUDGED"}[found.passed]

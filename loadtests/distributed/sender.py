@@ -212,6 +212,10 @@ def _ended(result: RunResult) -> Frame:
             "reasons": list(result.verdict.reasons),
             "warnings": list(result.verdict.warnings),
             "errors": dict(result.errors),
+            "per_second": {
+                "tokens": result.per_second(result.requests.tokens),
+                "responses": result.per_second(result.requests.responses),
+            },
             "planned": len(result.requests),
             "payload_sha256": result.about.payload_sha256,
         },

@@ -12,6 +12,7 @@ from gevent import subprocess
 from loadtests.distributed import sender
 from loadtests.distributed.coordinator import Tally
 from loadtests.result import Outcome
+from loadtests.scenario import Scenario
 
 if TYPE_CHECKING:
     from loadtests.result import Requests
@@ -42,7 +43,7 @@ class WorkerRun:
 
     def __init__(self, environment: Any, scenario: str) -> None:
         self._environment = environment
-        self._protocol = json.loads(scenario)["target"]["protocol"]
+        self._scenario = Scenario.model_validate_json(scenario)
         self._users = 0
         self._started_at: float | None = None
         self._ended = False
@@ -115,7 +116,8 @@ class WorkerRun:
                 self._entries = list(frame.content["entries"])
                 self._send_to_master("ready", {})
             case "batch" if frame.requests is not None:
-                self._news.add(frame.requests)
+                objective = self._scenario.objective()
+                self._news.add(frame.requests, objective.terms if objective else ())
                 self._fire(frame.requests)
             case "result":
                 self._ended = True
@@ -141,7 +143,7 @@ class WorkerRun:
             outcome = Outcome(int(requests.outcome[place]))
             sent = outcome not in (Outcome.REJECTED, Outcome.UNSENT)
             fire(
-                request_type=self._protocol,
+                request_type=self._scenario.target.protocol,
                 name=self._entries[requests.entry[place]],
                 response_time=float(milliseconds[place]) if sent else None,
                 response_length=0,
