@@ -125,7 +125,7 @@ def _parsed(settings: Replay, content: bytes) -> Floats:
         return np.asarray(_numbers(settings, content), np.float64)
     except _UNREADABLE as error:
         raise ValueError(
-            f"found {str(settings.file)!r}, which does not hold numbers: {error}"
+            f"found {str(settings.file)!r}, which cannot be read: {error}"
         ) from None
 
 
