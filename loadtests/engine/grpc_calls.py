@@ -69,6 +69,11 @@ class Call(Turn):
         self.attempts = 1
         self.goodbyes = 0
 
+    def queued(self) -> None:
+        """The server allows no further stream at present."""
+        if self.recorder is not None:
+            self.recorder.queued += 1
+
     def answered(self, headers: Many[Header], content: bytes) -> None:
         """The answer is there."""
         now = perf_counter()

@@ -102,6 +102,7 @@ class Http2Connection(asyncio.Protocol):
         """Send a request, or keep it while others have to end before it."""
         if len(self._streams) >= self._most_streams or not self.settled.done():
             self._queue.append((waiting, content, 0))
+            waiting.queued()
         else:
             self._open(waiting, content, 0)
 
@@ -394,7 +395,6 @@ class Http2Connection(asyncio.Protocol):
             # It answered before it had received all.
             self._write(frame(_RESET, 0, number, WORD.pack(0)))
         stream.waiting.answered(stream.headers, bytes(stream.content))
-        if self._queue:
-            self._advance()
+        self._advance()
         if not self.usable and not self._streams:
             self._transport.close()

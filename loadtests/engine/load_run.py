@@ -320,8 +320,13 @@ class _Run:
                 recorder.unanswered, waited_seconds=recorder.waited_seconds
             ),
         )
-        slo = self._options.slo_seconds
-        return verdict_of(result, cpu / elapsed, slo, recorder.starved)
+        return verdict_of(
+            result,
+            cpu / elapsed,
+            self._options.slo_seconds,
+            starved=recorder.starved,
+            queued=recorder.queued,
+        )
 
     def _duration(
         self, recorder: Recorder, elapsed: float, last: float, *, interrupted: bool

@@ -43,6 +43,8 @@ class Recorder:
         self.unanswered = Unanswered()
         self.starved = 0
         """Number of those that found no descriptor, local port or memory of the sender's."""
+        self.queued = 0
+        """Number of requests that had to wait here until the server allowed a stream."""
         self.waited_seconds = 0.0
         """Seconds that a closed loop waited after those, summed over its concurrency."""
         self._hold(requests)

@@ -18,6 +18,7 @@ MAX_DELAY_OF_SLO: Final = 0.10
 MAX_DELAY_OF_TAIL: Final = 0.5
 """Limit without an SLO, as a share of the 99th percentile of the latency."""
 MAX_UNSENT: Final = 0.01
+MAX_QUEUED: Final = 0.01
 MAX_CPU: Final = 0.9
 """Limit as a share of one core, which is all that one sender can use."""
 MAX_WAITED: Final = 0.01
@@ -26,26 +27,38 @@ _NOTABLE: Final = 0.10
 
 
 def verdict_of(
-    result: RunResult, cpu_share: float, slo_seconds: float | None, starved: int = 0
+    result: RunResult,
+    cpu_share: float,
+    slo_seconds: float | None,
+    *,
+    starved: int = 0,
+    queued: int = 0,
 ) -> RunResult:
     """Return the result with the reasons against it.
 
     `cpu_share` is the sender's CPU time over the run's, 1 being a core; `starved` is the
-    number of requests that failed for lack of something on the sender's side.
+    number of requests that failed for lack of something on the sender's side, and `queued`
+    the number of those that waited until the server allowed a stream.
     """
+    sent = len(result.requests)
     reasons = [
         reason
         for reason in (
             _interrupted(result),
             _unsent(result),
             _starved(result, starved),
+            _queued(result, queued) if queued > MAX_QUEUED * sent else None,
             _unavailable(result),
             _late(result, slo_seconds),
             _busy(result, cpu_share),
         )
         if reason
     ]
-    notes = (_notable(result, slo_seconds), _unanswered(result))
+    notes = (
+        _notable(result, slo_seconds),
+        _unanswered(result),
+        _queued(result, queued),
+    )
     warnings = [note for note in notes if note and not reasons]
     return result.invalid(*reasons).warned(*warnings)
 
@@ -75,6 +88,16 @@ def _starved(result: RunResult, starved: int) -> str | None:
         f"the sender was the bottleneck: {starved} of {len(result.requests)} requests found "
         "no free descriptor, local port or memory here; raise the limit (ulimit -n), lower "
         "in_flight, or share the load out over more senders"
+    )
+
+
+def _queued(result: RunResult, queued: int) -> str | None:
+    if not queued:
+        return None
+    return (
+        f"{queued} of {len(result.requests)} requests waited here for one of the streams "
+        "that the server or a proxy allows on a connection, and their latency includes "
+        "that; raise that limit, or share the load out over more senders"
     )
 
 

@@ -156,6 +156,17 @@ def test_a_sender_that_kept_up_leaves_it_valid(result, cpu, slo) -> None:
     assert verdict_of(result, cpu, slo).verdict.valid
 
 
+def test_requests_that_waited_for_a_stream_are_told_and_decide_above_a_hundredth() -> (
+    None
+):
+    result = result_of([Outcome.OK] * 200)
+    few, many = (verdict_of(result, 0.1, None, queued=n).verdict for n in (2, 3))
+    assert few.valid
+    assert "2 of 200 requests waited here" in few.warnings[0]
+    assert "3 of 200 requests waited here" in str(many)
+    assert not verdict_of(result, 0.1, None).verdict.warnings
+
+
 def test_without_an_slo_a_notable_delay_is_told_but_does_not_decide() -> None:
     result = verdict_of(result_of([Outcome.OK] * 100, delay=0.002), 0.1, None)
     assert result.verdict.valid

@@ -21,6 +21,9 @@ class Waiting:
     def __init__(self) -> None:
         self.told: list[object] = []
 
+    def queued(self) -> None:
+        """It waits for a free stream."""
+
     def answered(self, _, content) -> None:
         self.told.append(content)
 
