@@ -27,6 +27,8 @@ _AHEAD: Final = 0.9  # of a run: how much sooner the two nearest levels are trie
 _MEMORIES: Final = 4.0
 """Length of a run, in correlation times of misses, that shows that correlation ends."""
 _LEAST_LONGER: Final = 4.0  # longer runs that the rest of the budget has to hold
+_FEWEST: Final = 10  # requests of a run, if the budget has the time for them
+_LEAST_OF_START: Final = 1 / 6  # where to stop below a start of less than 6 requests/s
 _FEW: Final = 200  # resamples while searching; the result takes more
 
 
@@ -46,7 +48,9 @@ class SearchSettings(Settings):
     level_ratio: float = Field(default=1.06, gt=1.001, le=2)
     """Ratio of neighbouring rates."""
     least_rate: float = Field(default=1.0, gt=0)
-    """An objective missed at this rate is missed at every rate."""
+    """An objective missed at this rate is missed at every rate; a search that starts
+    below six times this rate goes lower, to a sixth of its start.
+    """
     most_rate: float = Field(default=20_000.0, gt=0)
     """Highest rate to try."""
 
@@ -74,7 +78,9 @@ class Search:
 
     def run(self, start_rate: float) -> Ending:
         """Bracket the boundary from `start_rate`, then gather runs about it."""
-        start = min(max(start_rate, self.settings.least_rate), self.settings.most_rate)
+        least = min(self.settings.least_rate, start_rate * _LEAST_OF_START)
+        self.settings = self.settings.model_copy(update={"least_rate": least})
+        start = min(start_rate, self.settings.most_rate)
         self._began = self.clock() if self.clock else 0.0
         self._run_seconds = self.settings.run_seconds
         centre = self._bracket(start)
@@ -98,7 +104,8 @@ class Search:
         if self._holds(last):
             return "every_rate_holds"
         # A budget that ended at a higher rate shows nothing about lower rates.
-        return "no_rate_holds" if last.rate <= self.settings.least_rate else "budget"
+        shown = last.rate <= self.settings.least_rate and last.requests >= _FEWEST
+        return "no_rate_holds" if shown else "budget"
 
     @property
     def bracketed(self) -> bool:
@@ -163,7 +170,7 @@ class Search:
                     return None
                 low = rate
             else:
-                if rate <= settings.least_rate:
+                if rate <= settings.least_rate and run.requests >= _FEWEST:
                     return None
                 high = rate
             rate = self._between(low, high)
@@ -214,6 +221,8 @@ class Search:
         return narrow and not self.doubts(found)
 
     def _try(self, rate: float, seconds: float) -> Observation | None:
+        left = self.settings.budget_seconds - self.spent_seconds
+        seconds = max(seconds, min(_FEWEST / rate, left))
         run = self.measure(rate, seconds, self._index)
         self._index += 1
         self.spent_seconds += seconds

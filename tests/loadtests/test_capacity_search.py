@@ -55,6 +55,24 @@ def test_a_boundary_that_is_not_there_is_said_and_ends(missed, ending) -> None:
         assert search.found().rate in {0.0, np.inf}
 
 
+def test_a_capacity_below_one_request_a_second_is_found() -> None:
+    def measure(rate, seconds, index):
+        due = np.arange(0.0, seconds, 1.0 / rate)
+        return run_of(rate, due, np.full(due.size, rate > 0.6), seconds)
+
+    search = Search(measure, ALLOWED, SearchSettings(), np.random.default_rng(0))
+    assert search.run(0.48) == "budget"
+    assert search.bracketed
+
+
+def test_one_late_request_of_a_few_does_not_say_that_no_rate_holds() -> None:
+    def measure(rate, seconds, index):
+        return run_of(rate, np.array([0.0, 1.0]), np.array([True, False]), seconds)
+
+    search = Search(measure, ALLOWED, SearchSettings(), np.random.default_rng(0))
+    assert search.run(1.0) == "budget"
+
+
 def test_a_budget_that_ends_above_the_boundary_does_not_say_that_no_rate_holds() -> (
     None
 ):
