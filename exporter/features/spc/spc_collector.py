@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,20 +53,24 @@ class _Watched:
         self.due = -math.inf
         self.is_ambiguity_logged = False
         self._sampled_at = -math.inf
-        self._apart = self.signal.plan.sample_seconds
+        self._apart = deque([self.signal.plan.sample_seconds] * 2, maxlen=2)
+        """Seconds between the latest samples: one of the two may be an outage."""
 
     def add(self, value: float, now: float) -> bool:
         """Add a sample; return whether a new alarm began."""
         apart, self._sampled_at = now - self._sampled_at, now
-        if apart > _LONG * max(self._apart, self.signal.plan.sample_seconds):
+        if apart > _LONG * self._usual_seconds:
             self.signal.interrupt()
-        self._apart = apart
+        self._apart.append(apart)
         return self.signal.add(value)
 
     def is_blind(self, now: float) -> bool:
         """Return whether samples are missing, so that nothing is known of the signal."""
-        usual = max(self._apart, self.signal.plan.sample_seconds)
-        return now - self._sampled_at > _MISSING * usual
+        return now - self._sampled_at > _MISSING * self._usual_seconds
+
+    @property
+    def _usual_seconds(self) -> float:
+        return max(min(self._apart), self.signal.plan.sample_seconds)
 
 
 class SpcCollector:
