@@ -22,6 +22,8 @@ LATER_RATE: Final = 7
 RECORDED: Final = "digits_fp32"
 _TRACE_FILES: Final = "trace"
 _LABEL: Final = "label"
+_WITHOUT_TRACES: Final = frozenset({"availability", "signal"})
+"""Kinds of objectives of the demo whose events do not come from traced requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +72,22 @@ def sidecar_settings(
             for one in base["collectors"]
             if traced or one["kind"] != "traces"
         ],
-        # Goodput refers to limits of the traces collector.
-        "slos": [one for one in base["slos"] if traced or one["kind"] != "goodput"],
+        "slos": [
+            one for one in base["slos"] if traced or one["kind"] in _WITHOUT_TRACES
+        ],
         "drift": [
-            {**_with_reference(entry, deploy), "state": str(folder / "state")}
+            # The file speaks of its own folder, the demo runs in any.
+            {
+                **entry,
+                "reference": str(deploy / entry["reference"]),
+                "state": str(folder / "state"),
+            }
             for entry in base["drift"]
         ],
         "probes": [
             _with_file(probe, deploy, folder, triton) for probe in base["probes"]
         ],
     }
-
-
-def _with_reference(entry: dict[str, Any], deploy: Path) -> dict[str, Any]:
-    # The file speaks of its own folder, the demo runs in any.
-    if "reference" not in entry:
-        return entry
-    return {**entry, "reference": str(deploy / entry["reference"])}
 
 
 def _with_file(

@@ -18,7 +18,6 @@ MAX_DELAY_OF_SLO: Final = 0.10
 MAX_DELAY_OF_TAIL: Final = 0.5
 """Limit without an SLO, as a share of the 99th percentile of the latency."""
 MAX_UNSENT: Final = 0.01
-MAX_QUEUED: Final = 0.01
 MAX_CPU: Final = 0.9
 """Limit as a share of one core, which is all that one sender can use."""
 MAX_WAITED: Final = 0.01
@@ -40,14 +39,12 @@ def verdict_of(
     number of requests that failed for lack of something on the sender's side, and `queued`
     the number of those that waited until the server allowed a stream.
     """
-    sent = len(result.requests)
     reasons = [
         reason
         for reason in (
             _interrupted(result),
             _unsent(result),
             _starved(result, starved),
-            _queued(result, queued) if queued > MAX_QUEUED * sent else None,
             _unavailable(result),
             _late(result, slo_seconds),
             _busy(result, cpu_share),

@@ -33,8 +33,6 @@ PROXY = "no proxy is in front of it whose log could be read"
 PUSHED = "no OpenTelemetry collector is there to push to"
 # Series that the demo does not have while all is well, each with its reason.
 ABSENT = {
-    "triton_backend_preemptions_total": "the demo's language model puts nobody out",
-    "triton_backend_prefix_cache_hits_total": "the demo's language model has no such cache",
     "triton_capacity_found_timestamp_seconds": SEARCH,
     "triton_capacity_headroom_ratio": SEARCH,
     "triton_capacity_requests_per_second": SEARCH,

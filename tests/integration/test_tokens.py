@@ -145,7 +145,7 @@ def test_production_is_what_the_clients_count_while_probes_ask(
     assert page.value("triton_backend_requests_waiting", **LLM) == 0
     assert 0 <= page.value("triton_backend_kv_cache_usage_ratio", **LLM) <= 1
     assert page.value("triton_request_failures_total", **LLM, reason="OTHER") == 0
-    assert page.value("triton_backend_preemptions_total", **LLM) is None
+    assert page.value("triton_backend_preemptions_total", **LLM) == 0
     refused = page.sum("tritonwatch_metrics_page_refused_total")
     assert refused == 0
 

@@ -156,14 +156,11 @@ def test_a_sender_that_kept_up_leaves_it_valid(result, cpu, slo) -> None:
     assert verdict_of(result, cpu, slo).verdict.valid
 
 
-def test_requests_that_waited_for_a_stream_are_told_and_decide_above_a_hundredth() -> (
-    None
-):
+def test_requests_that_waited_for_a_stream_are_told_and_do_not_decide() -> None:
     result = result_of([Outcome.OK] * 200)
-    few, many = (verdict_of(result, 0.1, None, queued=n).verdict for n in (2, 3))
-    assert few.valid
-    assert "2 of 200 requests waited here" in few.warnings[0]
-    assert "3 of 200 requests waited here" in str(many)
+    verdict = verdict_of(result, 0.1, None, queued=150).verdict
+    assert verdict.valid
+    assert "150 of 200 requests waited here" in verdict.warnings[0]
     assert not verdict_of(result, 0.1, None).verdict.warnings
 
 
