@@ -72,8 +72,8 @@ BACKEND_VALUE: Final = MetricSpec(
     " `backend_metrics` gives it. Triton does not check what models report.",
     (*_MODEL, "name"),
 )
-BACKEND_VALUE_TOTAL: Final = MetricSpec(
-    "triton_backend_value_total",
+BACKEND_COUNT: Final = MetricSpec(
+    "triton_backend_count_total",
     "Counter of a backend or Python model on Triton's metrics page, by the name that"
     " `backend_metrics` gives it. Starts over with the model.",
     (*_MODEL, "name"),

@@ -36,7 +36,7 @@ class BackendSeriesSettings(Settings):
     labels: dict[str, str] = Field(default={}, max_length=20)
     """Labels that it must have. Series of one model that agree in them are added up."""
     kind: Literal["gauge", "counter"] = "gauge"
-    """A counter is exposed as `triton_backend_value_total`."""
+    """A counter is exposed as `triton_backend_count_total`."""
 
 
 MoreBackendMetrics = Annotated[
@@ -83,7 +83,7 @@ class ChosenSeries:
 
 _SPECS: Final = {
     "gauge": catalogue.BACKEND_VALUE,
-    "counter": catalogue.BACKEND_VALUE_TOTAL,
+    "counter": catalogue.BACKEND_COUNT,
 }
 
 

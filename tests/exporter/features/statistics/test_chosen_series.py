@@ -49,7 +49,7 @@ def test_what_is_named_is_passed_through_and_nothing_else():
         {
             ("triton_backend_value", (*KEY, "blocks_used")): 5000,
             ("triton_backend_value", (*KEY, "queue")): 3,
-            ("triton_backend_value_total", (*KEY, "evictions")): 8,
+            ("triton_backend_count_total", (*KEY, "evictions")): 8,
         },
         {},
     )
