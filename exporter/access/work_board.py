@@ -30,8 +30,8 @@ class ModelWork:
     output_tokens: float | None = None
     """Output tokens of production; None where they or their time are unknown."""
     is_ensemble: bool = False
-    """True if other models do its work: Triton adds their time to it once for each
-    request, also where they execute several requests together."""
+    """True if other models that are watched do its work: Triton adds their time to it
+    once for each request, also where they execute several requests together."""
 
 
 Direction = Literal["input", "output"]

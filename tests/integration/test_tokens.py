@@ -38,7 +38,6 @@ class TritonPythonModel:
         me = {"model": args["model_name"], "version": args["model_version"]}
         self.show("vllm:num_requests_running", "GAUGE", me, float("nan"))
         self.show("vllm:prompt_tokens_total", "COUNTER", me, 5)
-        self.show("vllm:num_preemptions_total", "GAUGE", me, -3)
         self.show("my:queue", "GAUGE", {**me, "lane": "a"}, 7)
         self.show("nv_inference_count", "COUNTER", {**me, "x": "forged"}, 1e6)
         self.show("vllm:kv_cache_usage_perc", "GAUGE", {**me, "n": "x" * 3000}, 1)
@@ -213,7 +212,7 @@ def test_a_hostile_model_costs_nobody_else_a_number(server, config, start_sideca
     counters = page.all("triton_statistics_disagreement_ratio", **hostile)
     assert {value for _, value in counters} == {0}
     assert page.value("triton_backend_requests_waiting", **hostile) == sum(range(20))
-    for gone in ("requests_running", "preemptions_total", "kv_cache_usage_ratio"):
+    for gone in ("requests_running", "kv_cache_usage_ratio"):
         assert page.value(f"triton_backend_{gone}", **hostile) is None
     for reason in ("value", "malformed", "too_long", "foreign_labels"):
         refused = page.value("tritonwatch_metrics_page_refused_total", reason=reason)

@@ -313,7 +313,10 @@ class GeneratedWork:
         spec, busy = self._access.board.current.models.get(key), self._busy[key]
         counts = self._tokens.get(key)
         if spec is not None:
-            self._is_ensemble[key] = bool(spec.steps)
+            # Where no step is watched, its time is all that is known of their work.
+            self._is_ensemble[key] = any(
+                self._access.models.matches(step) for step, _ in spec.steps
+            )
             if spec.decoupled and not busy.is_reported:
                 # The time in which its tokens were generated is not known.
                 counts = None

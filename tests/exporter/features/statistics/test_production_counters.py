@@ -16,6 +16,7 @@ from exporter.access.inventory import Inventory
 from exporter.access.own_traffic import Booking, OwnCounts, OwnTraffic
 from exporter.features.statistics.production_counts import Production
 from exporter.features.statistics.statistics_settings import StatisticsSettings
+from exporter.settings import ModelFilter
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import ModelSpec
@@ -24,7 +25,7 @@ from exporter.triton.protocol_types import ModelSpec
 class Looked:
     """A statistics collector on a fake server, and production as it says at a look."""
 
-    def __init__(self, fake):
+    def __init__(self, fake, **given):
         self.own = OwnTraffic(run_id="test")
         self.clients = GrpcClient(fake.grpc), HttpClient(fake.metrics)
         self.now = 0.0
@@ -33,6 +34,7 @@ class Looked:
             metrics=self.clients[1],
             own=self.own,
             clock=lambda: self.now,
+            **given,
         )
         self.collector = StatisticsSettings().build(access)
         self.work, self.board = access.work, access.board
@@ -61,8 +63,8 @@ def fake():
 
 
 @pytest.fixture
-def looked(fake):
-    scene = Looked(fake)
+def looked(fake, request):
+    scene = Looked(fake, **getattr(request, "param", {}))
     yield scene
     for client in scene.clients:
         client.close()
@@ -149,6 +151,18 @@ def test_a_model_that_comes_later_counts_from_its_first_request(looked, fake):
     fake.served("late", 4)
     looked.probe(fake, "late")
     assert looked("late") == 4
+
+
+@pytest.mark.parametrize(
+    "looked", [{"models": ModelFilter(include=("m",))}], indirect=True
+)
+def test_an_ensemble_whose_steps_are_not_watched_stands_for_their_work(looked):
+    # Otherwise nothing would be busy in what energy is divided by.
+    ensemble = ModelSpec("m", "1", (), (), steps=(("step", ""),))
+    models = {ensemble.key: ensemble}
+    looked.board.publish(Inventory(up=True, ready=True, models=models))
+    looked()
+    assert not looked.work.current.models[ensemble.key].is_ensemble
 
 
 def test_an_ensemble_is_known_as_one_while_it_is_unloaded_too(looked, fake):
