@@ -162,7 +162,7 @@ def _begin(environment: Any, **_: object) -> None:
         LOAD.scenario = _scenario(environment)
     except TritonwatchError as error:
         log.error("%s", error)  # noqa: TRY400 - the reason is in the message
-        # Not from within the start, which goes on after this.
+        # Not from within the start, which continues after this.
         gevent.spawn_later(0, runner.stop)
         return
     sidecars = sidecars_of(environment.parsed_options)

@@ -44,7 +44,7 @@ class Plan:
     sample_seconds: float = field(default=math.inf, repr=False)
     """Time between two samples."""
     source: str = field(default="", repr=False)
-    """What is sampled how often: a baseline of something else says nothing about it."""
+    """The signal and the time between samples: the baseline of another one does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
