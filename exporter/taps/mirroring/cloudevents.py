@@ -148,7 +148,9 @@ class EventSink:
         if completion is not None:
             return completion
         spec = self._intake.spec(self._model(event.service))
-        found = spec and generate_body.read(data, event.direction, spec, limit)
+        found = spec and generate_body.read(
+            data, event.direction, spec, limit, may_be_infer=True
+        )
         return found or _tensors(data, event.direction, length, limit)
 
     def _model(self, service: str) -> str:

@@ -23,17 +23,23 @@ _MOST_DIMENSIONS: Final = 2
 
 
 def read(
-    body: bytes, direction: Direction, spec: ModelSpec, most_bytes: int
+    body: bytes,
+    direction: Direction,
+    spec: ModelSpec,
+    most_bytes: int,
+    *,
+    may_be_infer: bool = False,
 ) -> Inference | None:
     """The tensors of a body of at most `most_bytes`; None if it has none of the model's.
 
     A streamed answer is joined: texts as a whole, other outputs as in its last response.
+    `may_be_infer` where only the body shows whether it is one of `/infer`.
 
     Raises:
         MirrorBodyError: it cannot be used.
     """
     tensors = spec.inputs if direction == "request" else spec.outputs
-    if not tensors or _INFERENCE[direction] in body:
+    if not tensors or (may_be_infer and _INFERENCE[direction] in body):
         return None
     if direction == "response" and looks_like_events(body):
         return _streamed(body, tensors, most_bytes)
@@ -55,10 +61,13 @@ def _streamed(
     latest: dict[str, Array] = {}
     tokens: dict[TokenDirection, int] = {}
     found: dict[str, Any] = {}
+    stream = EventStream(most_bytes)
     try:
-        events = EventStream(most_bytes).feed(body)
+        events = stream.feed(body)
     except ValueError as error:
         raise MirrorBodyError(f"cannot read an event: {error}") from None
+    if stream.held_bytes:
+        raise MirrorBodyError("the stream ends within an event")
     for event in events:
         found = mirrored_body.document(event, most_bytes)
         if isinstance(found.get("error"), str):

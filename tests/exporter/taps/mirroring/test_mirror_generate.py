@@ -63,6 +63,18 @@ def test_a_request_arrives_as_the_models_inputs(served, path):
     }
 
 
+def test_a_prompt_may_speak_of_inputs(served):
+    sent = body(text_input="inputs", id="r-8")
+    assert b'"inputs"' in sent
+    assert served.post(sent, path="/v2/models/m/generate")[1] == "accepted"
+    assert found(served.got[0].inputs)["text_input"] == ((1,), [b"inputs"])
+
+
+def test_a_stream_that_was_cut_within_an_event_is_not_an_answer(served):
+    assert served.event(STREAM[:-20], RESPONSE)[0] == 400
+    assert served.got == []
+
+
 STREAM = events(
     {"text_output": "fi", "finish_reason": "None", "num_output_tokens": 1},
     {"text_output": "rst", "finish_reason": "stop", "num_output_tokens": 2},
