@@ -222,7 +222,8 @@ def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterat
                 what: _quantile(series, *key, 0.5, name) for what, name in names.items()
             }
             parts = [f"{what} p50 {time} ms" for what, time in times.items() if time]
-            yield f"{labels['model']} streams: {', '.join(parts) or 'few traces yet'}"
+            if parts:
+                yield f"{labels['model']} streams: {', '.join(parts)}"
             made = [f"{tokens[key]:.0f} tokens/s"] if key in tokens else []
             made += _token_energy(series, *key)
             if made:
