@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeVar
 
-    from exporter.settings import Settings
+    from pydantic import BaseModel
+
     from pages.blocks import Document
 
-    Model = TypeVar("Model", bound=Settings)
+    Model = TypeVar("Model", bound=BaseModel)
 
 MAX_FILE_BYTES: Final = 1 << 30
 
@@ -100,7 +101,7 @@ def write(path: Path, content: str) -> None:
         raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None
 
 
-def schema(model: type[Settings]) -> str:
+def schema(model: type[BaseModel]) -> str:
     """Return the published JSON schema of a model."""
     return json.dumps(model.model_json_schema(), indent=2, sort_keys=True)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads annotations
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PositiveFloat  # noqa: TC002 - as above
 
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import quantile_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Floats = NDArray[np.float64]
 Mode = Literal["open", "closed"]
@@ -164,13 +163,13 @@ class About:
     entries: tuple[str, ...]
     """Names of the entries of the mix, like "digits_fp32"."""
     seed: int
-    timeout_seconds: float
+    timeout_seconds: PositiveFloat
     in_flight: int
     """Limit of requests in flight; in a closed loop, the concurrency."""
     payload_sha256: str
     started_at: float
     """Unix time."""
-    schedule_seconds: float | None = None
+    schedule_seconds: PositiveFloat | None = None
     """Length of the schedule, idle time at its ends included; of a closed loop, the time
     after which nothing is sent."""
     profile: Mapping[str, Any] = field(default_factory=dict)

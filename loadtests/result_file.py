@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import zlib
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from pydantic import BaseModel, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from exporter.histograms.histogram import Histogram
 from loadtests import json_file
@@ -120,38 +120,46 @@ def from_document(document: Any, source: str = "the result") -> RunResult:
             f"found version {document.get('version')!r}; want {VERSION}", source
         )
     try:
-        return _read(document)
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        binascii.Error,
-        zlib.error,
-    ) as error:
+        return json_file.validated(_Document, document, source).result()
+    except (LookupError, TypeError, ValueError, zlib.error) as error:
         raise PlanError(
-            f"is an incomplete load run: {type(error).__name__}: {error}", source
+            f"is incomplete: {type(error).__name__}: {error}", source
         ) from None
 
 
-def _read(document: Mapping[str, Any]) -> RunResult:
-    about = dict(document["about"])
-    about["entries"] = tuple(about["entries"])
-    verdict = document["verdict"]
-    return RunResult(
-        about=About(**about),
-        requests=unpacked(document["requests"]),
-        duration_seconds=float(document["duration_seconds"]),
-        sender_cpu_seconds=float(document["sender_cpu_seconds"]),
-        verdict=Verdict(tuple(verdict["reasons"]), tuple(verdict["warnings"])),
-        errors=document["errors"],
-        sidecar=document.get("sidecar", {}),
-        unanswered=Unanswered(**document.get("unanswered", {})),
-        **{
-            name: Histogram.from_state(document["histograms"][name])
-            for name in _HISTOGRAMS
-        },
-    )
+class _Document(BaseModel):
+    """The parts of a file that `summary` does not repeat."""
+
+    about: About
+    verdict: Verdict
+    duration_seconds: PositiveFloat
+    sender_cpu_seconds: NonNegativeFloat
+    errors: dict[str, NonNegativeInt]
+    sidecar: dict[str, Any] = {}
+    unanswered: Unanswered = Unanswered()
+    histograms: dict[str, dict[str, Any]]
+    requests: dict[str, Any]
+
+    def result(self) -> RunResult:
+        """Return what it describes.
+
+        Raises:
+            LookupError, TypeError, ValueError, zlib.error: it contradicts itself.
+        """
+        return RunResult(
+            about=self.about,
+            requests=unpacked(self.requests),
+            duration_seconds=self.duration_seconds,
+            sender_cpu_seconds=self.sender_cpu_seconds,
+            verdict=self.verdict,
+            errors=self.errors,
+            sidecar=self.sidecar,
+            unanswered=self.unanswered,
+            **{
+                name: Histogram.from_state(self.histograms[name])
+                for name in _HISTOGRAMS
+            },
+        )
 
 
 def _pace(instants: Floats) -> dict[str, Any]:

@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 READERS = [
     "exporter.config",
+    "exporter.features.golden.golden_formats",
+    "exporter.features.runs",
     "exporter.features.spc",
     "exporter.features.traces",
     "exporter.taps",
@@ -25,7 +27,9 @@ READERS = [
     "json",
     "exporter.openai.completions",
     "exporter.triton.event_stream",
+    "loadtests.chaos.undoing.undo_journal",
     "loadtests.engine.http_messages",
+    "loadtests.result_file",
 ]
 
 LEAKING = ["exporter.taps.foreign_json"]

@@ -220,17 +220,19 @@ def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
         (lambda _: [], "is not a load run"),
         (lambda d: d | {"format": "x"}, "is not a load run"),
         (lambda d: d | {"version": 9}, "found version 9"),
-        (lambda d: d | {"requests": {"count": 10**12}}, "is an incomplete load run"),
-        (
-            lambda d: d | {"requests": d["requests"] | {"sent": "!"}},
-            "an incomplete load run",
-        ),
+        (lambda d: d | {"requests": {"count": 10**12}}, "found 10"),
+        (lambda d: d | {"requests": d["requests"] | {"sent": "!"}}, "is incomplete"),
         (
             lambda d: d | {"requests": d["requests"] | {"count": 5}},
-            "an incomplete load run",
+            "not have 5 entries",
         ),
-        (lambda d: d | {"histograms": {}}, "an incomplete load run"),
-        (lambda d: d | {"about": {"mode": "open"}}, "an incomplete load run"),
+        (lambda d: d | {"histograms": {}}, "is incomplete: KeyError: 'from_intended'"),
+        (lambda d: d | {"about": {"mode": "open"}}, "about.protocol: Field required"),
+        (lambda d: d | {"errors": "none"}, "errors: Input should be a valid dict"),
+        (
+            lambda d: d | {"duration_seconds": 10**400},
+            "is incomplete: duration_seconds",
+        ),
     ],
 )
 def test_a_file_that_is_no_whole_result_is_refused(tmp_path, change, told) -> None:

@@ -91,8 +91,15 @@ class Derived:
             for labels, (ratio, _) in share_errors(accounts).items()
             if ratio >= MOST_ERROR
         }
+        models = {labels[:2] for labels in unknown}
+        summed = {catalogue.CARBON_PER_THOUSAND_TOKENS}
+        if self._cost.gpu_hour_price is None and self._cost.machine_hour_price is None:
+            summed |= {catalogue.COST_PER_THOUSAND, catalogue.COST_PER_THOUSAND_TOKENS}
         for sample in self._gauges:
-            if sample.spec not in _BY_SHARE or sample.labels[:4] not in unknown:
+            if not (
+                (sample.spec in _BY_SHARE and sample.labels[:4] in unknown)
+                or (sample.spec in summed and sample.labels[:2] in models)
+            ):
                 yield sample
 
     def pay(self, gpus: int) -> None:

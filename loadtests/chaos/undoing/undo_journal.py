@@ -168,7 +168,7 @@ def read(path: Path) -> Contents:
     for number, line in enumerate(raw.split(b"\n")[:-1], 1):
         try:
             _apply(json.loads(line), header, entries)
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             problems.append(f"{path}, line {number}: not a line of an undo journal")
     scratch, runner = header.get("scratch"), header.get("runner")
     return Contents(
@@ -193,6 +193,8 @@ def _apply(
     elif "run" in line:
         if line.get("runner") is not None:
             ProcessRef.from_record(line["runner"])
+        if line.get("scratch") is not None:
+            Path(line["scratch"])
         header.update(line)
 
 

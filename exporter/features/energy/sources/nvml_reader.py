@@ -70,6 +70,9 @@ class NvmlPower:
         except (pynvml.NVMLError, DriverGoneError) as error:
             log.info("nvml_unusable", reason=str(error))
             return None
+        names = {n for b in source._boards.values() for n in (b.uuid, str(b.index))}
+        if unknown := source._chosen - names:
+            log.warning("gpu_unknown", boards=sorted(unknown), setting="boards")
         if source._boards:
             return source
         source.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
+import structlog
 from pydantic import Field
 
 from exporter.features.energy.sources.power_source import (
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from exporter.features.energy.sources.power_source import Boundary, Fault
+
+log = structlog.get_logger()
 
 _MICRO: Final = 1_000_000
 _MOST_BYTES: Final = 256
@@ -55,6 +58,10 @@ class RaplSettings(SourceSettings):
     def find(self, surroundings: Surroundings) -> RaplPower | None:
         """The source, where the kernel has RAPL zones, readable or not."""
         zones = list(_zones(self.root))
+        domains = [zone.domain for zone in zones]
+        named = self.idle_watts if isinstance(self.idle_watts, dict) else {}
+        if zones and (unknown := named.keys() - set(domains)):
+            log.warning("rapl_domain_unknown", domains=sorted(unknown), has=domains)
         return RaplPower(self, zones, surroundings) if zones else None
 
 

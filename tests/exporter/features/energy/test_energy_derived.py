@@ -293,7 +293,7 @@ def test_boards_of_one_boundary_and_source_are_added_up_with_their_errors():
 
 
 def test_an_inference_has_no_energy_where_the_share_is_unknown_but_small():
-    found = Derived(CostSettings(), 60.0, Clock())
+    found = Derived(CostSettings(electricity_price_per_kwh=0.3), 60.0, Clock())
     found.add(ONE)
     account = account_of(GPU, 0, {M: 100})
     assert (*M, "gpu", "nvml", "active") in shown(
@@ -305,10 +305,14 @@ def test_an_inference_has_no_energy_where_the_share_is_unknown_but_small():
         account.power.learn(watts, 1.0, dict(zip((M, N), busy, strict=True)), 60.0)
     assert share_errors([account])[*M, "gpu", "nvml"][0] > MOST_ERROR
     samples = list(found.samples([account]))
-    for spec in (catalogue.INFERENCE_ENERGY, catalogue.EFFICIENCY):
+    for spec, place in (
+        (catalogue.INFERENCE_ENERGY, ("gpu", "nvml")),
+        (catalogue.EFFICIENCY, ("gpu", "nvml")),
+        (catalogue.COST_PER_THOUSAND, ("USD", "active")),
+    ):
         labels = {key[:4] for key in shown(samples, spec)}
-        assert (*M, "gpu", "nvml") not in labels
-        assert (*N, "gpu", "nvml") in labels
+        assert (*M, *place) not in labels
+        assert (*N, *place) in labels
 
 
 def test_boards_alone_are_no_node():

@@ -8,6 +8,7 @@ import pytest
 from clocks import Clock
 from commands import python
 from fake_nvml import GPU_IS_LOST, NOT_AVAILABLE, board
+from structlog.testing import capture_logs
 
 from exporter import catalogue
 from exporter.access.work_board import WorkBoard
@@ -47,9 +48,12 @@ def values(reading, spec):
 def test_boards_of_other_tritons_can_be_left_out(found):
     _, everything = found({number: board(number) for number in range(3)})
     keys = [reading.device.key for reading in everything.read()]
-    _, source = found({n: board(n) for n in range(3)}, boards=[keys[0], "2"])
+    with capture_logs() as log:
+        _, source = found({n: board(n) for n in range(3)}, boards=[keys[0], "2", "7"])
     indices = [reading.device.index for reading in source.read()]
     assert indices == ["0", "2"]
+    (warning,) = [entry for entry in log if entry["log_level"] == "warning"]
+    assert (warning["event"], warning["boards"]) == ("gpu_unknown", ["7"])
 
 
 def test_every_reading_of_a_healthy_board_arrives_in_base_units(found):

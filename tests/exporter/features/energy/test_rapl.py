@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from requirements import as_nobody
+from structlog.testing import capture_logs
 
 from exporter.access.work_board import WorkBoard
 from exporter.features.energy.energy_meter import MICRO, Meter
@@ -142,6 +143,17 @@ def test_a_configured_idle_power_is_of_all_domains_together_or_by_domain(
         powercap.zone(f"intel-rapl:{number}:0", "dram", 10)
     for domain, reading in by_domain(powercap.find(idle_watts=idle_watts)).items():
         assert reading.device.idle_watts == pytest.approx(expected.get(domain))
+
+
+def test_idle_power_of_a_domain_that_does_not_exist_is_logged(powercap):
+    powercap.zone("intel-rapl:0", "package-0", 100)
+    with capture_logs() as log:
+        powercap.find(idle_watts={"package-0": 36, "package0": 4})
+    (warning,) = log
+    assert (warning["event"], warning["domains"]) == (
+        "rapl_domain_unknown",
+        ["package0"],
+    )
 
 
 def test_turbo_above_the_nominal_power_of_a_package_is_plausible(powercap):
