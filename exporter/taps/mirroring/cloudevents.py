@@ -1,8 +1,7 @@
 """KServe's payload logger: inference requests and responses as CloudEvents over HTTP.
 
-KServe sends binary mode: the event's attributes are headers, the body is what the
-client or the server sent. Structured mode, in which the body is the event, is accepted
-as well.
+It uses binary mode: the event's attributes are headers, the body is what the client or
+the server sent.
 
 The logger knows the InferenceService but not the model, loses what the original headers
 said of the body, and labels a response with the content type of its request. So the
@@ -13,13 +12,10 @@ OpenAI's or that of Triton's generate extension, whole or streamed.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import zlib
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
 from exporter.taps import foreign_json
@@ -42,13 +38,13 @@ if TYPE_CHECKING:
     from exporter.taps.tap_route import Outcome, TapAnswer, TapHead, TapRequest
 
 SOURCE: Final = "cloudevents"
-STRUCTURED: Final = "application/cloudevents+json"
-BATCHED: Final = "application/cloudevents-batch+json"
 DIRECTIONS: Final[dict[str, Direction]] = {
     "org.kubeflow.serving.inference.request": "request",
     "org.kubeflow.serving.inference.response": "response",
 }
-_SERVICE: Final = "inferenceservicename"
+_NOT_BINARY: Final = MirrorBodyError(
+    "found no ce-type header; want a CloudEvent in binary mode, as KServe sends it"
+)
 _GZIP: Final = b"\x1f\x8b"
 _ANY_WRAPPER: Final = 32 + zlib.MAX_WBITS
 _SHOWN_CHARACTERS: Final = 80
@@ -102,30 +98,19 @@ class EventSink:
         headers = dict(head.headers)
         kind = headers.get(b"ce-type")
         if kind is None:
-            outcome = self._intake.admit_any()
-        else:
-            direction = DIRECTIONS.get(kind.decode("latin-1"))
-            if direction is None:
-                # Stop reading, and return the reason.
-                return _unknown_type(kind.decode("latin-1"))
-            service = headers.get(b"ce-inferenceservicename", b"").decode("latin-1")
-            outcome = self._intake.admit(self._model(service), direction)
+            return refused(_NOT_BINARY)
+        direction = DIRECTIONS.get(kind.decode("latin-1"))
+        if direction is None:
+            return _unknown_type(kind.decode("latin-1"))
+        service = headers.get(b"ce-inferenceservicename", b"").decode("latin-1")
+        outcome = self._intake.admit(self._model(service), direction)
         return None if outcome is None else PASSED_OVER[outcome]
 
     def answer(self, request: TapRequest) -> TapAnswer:
         """Read one event and publish it; an invalid body gets status 400."""
         try:
-            if "ce-type" in request.headers:
-                event = _from_headers(request)
-                found = self._inference(event, json_bytes(request))
-            else:
-                event = _from_body(request, self._max_body_bytes)
-                outcome = self._intake.admit_model(
-                    self._model(event.service), event.direction
-                )
-                if outcome is not None:
-                    return PASSED_OVER[outcome]
-                found = self._inference(event, None)
+            event = _from_headers(request)
+            found = self._inference(event, json_bytes(request))
         except MirrorBodyError as error:
             return refused(error)
         outcome = self._publish(event, found)
@@ -144,10 +129,12 @@ class EventSink:
         limit, data = self._max_body_bytes, event.data
         if data[:2] == _GZIP:
             data = _inflated(data, limit)
-        completion = openai_body.read(data, event.direction, limit)
-        if completion is not None:
-            return completion
         spec = self._intake.spec(self._model(event.service))
+        # A model of Triton's may have an input `prompt`, too.
+        if not (spec and generate_body.has_all_inputs(data, event.direction, spec)):
+            completion = openai_body.read(data, event.direction, limit)
+            if completion is not None:
+                return completion
         found = spec and generate_body.read(
             data, event.direction, spec, limit, may_be_infer=True
         )
@@ -171,63 +158,12 @@ def _unknown_type(kind: str) -> TapAnswer:
 
 def _from_headers(request: TapRequest) -> _Event:
     headers = request.headers
-    direction = DIRECTIONS.get(headers["ce-type"])
-    if direction is None:
-        raise MirrorUnsupportedError("the event is of another type")
     return _Event(
-        direction,
+        DIRECTIONS[headers["ce-type"]],
         headers.get("ce-inferenceservicename", ""),
         headers.get("ce-id", "")[: mirrored_body.MAX_NAME_CHARACTERS],
         request.body,
     )
-
-
-def _from_body(request: TapRequest, most_bytes: int) -> _Event:
-    """The event of structured mode."""
-    if request.media_type == BATCHED:
-        raise MirrorUnsupportedError(
-            "batches of events are not supported; want one event per request"
-        )
-    if request.media_type != STRUCTURED:
-        raise MirrorBodyError(
-            f"found no ce-type header and content-type {request.media_type[:80]!r}; "
-            f"want a CloudEvent in binary mode, or {STRUCTURED}"
-        )
-    event = mirrored_body.document(request.body, most_bytes)
-    kind = _attribute(event, "type")
-    direction = DIRECTIONS.get(kind)
-    if direction is None:
-        raise MirrorUnsupportedError(
-            f"found an event of type {kind[:_SHOWN_CHARACTERS]!r}; want "
-            f"{' or '.join(DIRECTIONS)}"
-        )
-    return _Event(
-        direction, _attribute(event, _SERVICE), _attribute(event, "id"), _data(event)
-    )
-
-
-def _attribute(event: dict[str, Any], name: str) -> str:
-    value = event.get(name, "")
-    if not isinstance(value, str) or len(value) > mirrored_body.MAX_NAME_CHARACTERS:
-        raise MirrorBodyError(f"the event's {name!r} is not a string, or too long")
-    return value
-
-
-def _data(event: dict[str, Any]) -> bytes:
-    encoded = event.get("data_base64")
-    if isinstance(encoded, str):
-        try:
-            return base64.b64decode(encoded, validate=True)
-        except (ValueError, binascii.Error) as error:
-            raise MirrorBodyError(
-                f"the event's data_base64 is not valid base64: {error}"
-            ) from None
-    data = event.get("data")
-    if isinstance(data, str):
-        return data.encode("utf-8", "replace")
-    if data is None:
-        raise MirrorBodyError("the event has neither data nor data_base64")
-    return json.dumps(data).encode()
 
 
 def _tensors(

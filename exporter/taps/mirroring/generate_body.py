@@ -54,6 +54,13 @@ def read(
     return _inference(found, arrays, reported)
 
 
+def has_all_inputs(body: bytes, direction: Direction, spec: ModelSpec) -> bool:
+    """Whether the body seems to be a request with every input that the model wants."""
+    wanted = [tensor.name for tensor in spec.inputs if not tensor.optional]
+    named = (f'"{name}"'.encode() in body for name in wanted)
+    return direction == "request" and bool(wanted) and all(named)
+
+
 def _streamed(
     body: bytes, tensors: Sequence[TensorSpec], most_bytes: int
 ) -> Inference | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 
 import numpy as np
@@ -123,24 +122,6 @@ def test_an_event_whose_body_lost_its_headers_is_read_all_the_same(serve):
     assert served.event(gzip.compress(response()), RESPONSE)[1] == "accepted"
     assert served.got[0].inputs["x"].tolist() == [[1, 1, 1, 1]]
     assert served.got[1].outputs["y"].tolist() == [[1.5, -2]]
-
-
-def test_an_event_in_structured_mode_is_read(serve):
-    served = serve()
-    event = {
-        "specversion": "1.0",
-        "type": RESPONSE,
-        "id": "e",
-        "source": "/",
-        "inferenceservicename": "m",
-    }
-    kind = {"content_type": "application/cloudevents+json; charset=utf-8"}
-    plain = json.dumps({**event, "data": json.loads(response())}).encode()
-    assert served.post(plain, "/", **kind)[1] == "accepted"
-    encoded = {**event, "data_base64": "eyJvdXRwdXRzIjpbXX0="}
-    status, _, text = served.post(json.dumps(encoded).encode(), "/", **kind)
-    assert (status, text[:20]) == (400, b"found no 'outputs'; ")
-    assert served.got[0].outputs["y"].tolist() == [[1.5, -2]]
 
 
 def test_a_services_model_is_mapped_or_the_only_one_there_is(serve, access):

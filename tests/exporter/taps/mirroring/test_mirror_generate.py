@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from mirror_bodies import RESPONSE
@@ -68,6 +69,16 @@ def test_a_prompt_may_speak_of_inputs(served):
     assert b'"inputs"' in sent
     assert served.post(sent, path="/v2/models/m/generate")[1] == "accepted"
     assert found(served.got[0].inputs)["text_input"] == ((1,), [b"inputs"])
+
+
+def test_a_logged_prompt_is_the_models_input_of_that_name_before_it_is_openais(
+    serve, access
+):
+    prompt = TensorSpec("prompt", "BYTES", (1,))
+    access.board.publish(Inventory(models={("m", "1"): replace(LLM, inputs=(prompt,))}))
+    served = serve()
+    assert served.event(body(prompt="a cat"))[1] == "accepted"
+    assert found(served.got[0].inputs) == {"prompt": ((1,), [b"a cat"])}
 
 
 def test_a_stream_that_was_cut_within_an_event_is_not_an_answer(served):
