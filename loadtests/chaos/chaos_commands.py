@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Final
 
 from loadtests import json_file
@@ -112,6 +113,7 @@ def _changed(loaded: Loaded, options: argparse.Namespace) -> Loaded:
 
 
 def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
+    _require_folder(options.json)
     how = RunOptions(
         allow=tuple(options.allow),
         state=state_of(options),
@@ -149,12 +151,31 @@ def _report_run(
 
 def soak(options: argparse.Namespace) -> int:
     """Inject random faults for a while, and check for growth."""
+    _require_folder(options.json)
     loaded = drawn(options.minutes, options.seed)
     how = RunOptions(state=state_of(options), progress=_progress(options))
     (seen,) = _journal(loaded, run(loaded, how), options).repetitions
     footprint = soaked(seen)
     sys.stdout.write(page_text.render(soak_document(footprint, seen.findings)))
     return max(seen.findings.exit_code, EXIT_FINDING if footprint.broken else 0)
+
+
+def _require_folder(folder: Path | None) -> None:
+    """Make the folder of the journals before an experiment of minutes.
+
+    Raises:
+        PlanError: nothing can be written to it.
+    """
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise PlanError(
+            f"cannot be written to: {error.strerror}", str(folder)
+        ) from None
 
 
 def _journal(

@@ -106,8 +106,10 @@ def _metric(
         after = max(seen.first_seconds - effect, 0.0)
     in_time = _in_time(after, wanted.within_seconds, _end(evidence, span) - effect)
     note = ""
-    if not evidence.of_metric(UP):
-        in_time, note = None, f"no sidecar was there to show {condition.text}"
+    if not sidecar_was_read(evidence):
+        failed = evidence.of_metric(UP)
+        nobody = "the sidecar could not be read" if failed else "no sidecar was there"
+        in_time, note = None, f"{nobody} to show {condition.text}"
     elif seen.before and after is None:
         in_time, note = None, f"{condition.text} was already true before the fault"
     return Signal(
@@ -120,6 +122,11 @@ def _metric(
         in_time=in_time,
         note=note,
     )
+
+
+def sidecar_was_read(evidence: Evidence) -> bool:
+    """Return True if a scrape of the sidecar succeeded at any time."""
+    return any(any(series.values) for series in evidence.of_metric(UP))
 
 
 def _alert(

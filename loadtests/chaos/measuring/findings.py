@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exporter.settings import Settings
 from loadtests.chaos.measuring import served
-from loadtests.chaos.measuring.detection import DetectSettings, Signal, signals_of
-from loadtests.chaos.measuring.observations import NAME, UP
+from loadtests.chaos.measuring.detection import (
+    DetectSettings,
+    Signal,
+    sidecar_was_read,
+    signals_of,
+)
+from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -204,6 +209,7 @@ def _judged(draft: Findings, evidence: Evidence) -> Findings:
     failures = tuple(_failures(evidence))
     spoilt = tuple(_spoilt(draft, evidence))
     weak = tuple(_weaknesses(draft, evidence))
+    undecided = tuple(_undecided(draft))
     verdict: Verdict = "held"
     if failures and not (spoilt and _unsteady(evidence)):
         verdict = "failed"
@@ -211,10 +217,12 @@ def _judged(draft: Findings, evidence: Evidence) -> Findings:
         verdict = "invalid"
     elif weak:
         verdict = "finding"
+    elif undecided:
+        verdict = "invalid"
     return draft.model_copy(
         update={
             "verdict": verdict,
-            "reasons": failures + spoilt + weak,
+            "reasons": failures + spoilt + weak + undecided,
             "notes": tuple(_notes(draft, evidence)),
         }
     )
@@ -275,7 +283,7 @@ def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
 def _watched(signal: Signal, evidence: Evidence) -> bool:
     if signal.kind == "alert":
         return evidence.alerts_watched
-    return bool(evidence.of_metric(UP))
+    return sidecar_was_read(evidence)
 
 
 def _weaknesses(draft: Findings, evidence: Evidence) -> Iterator[str]:
@@ -299,15 +307,20 @@ def _lied(draft: Findings) -> bool:
 
 def _unmet(fault: FaultFindings) -> Iterator[str]:
     name, recovery = " and ".join(fault.span.kinds), fault.recovery
-    if recovery is not None and recovery.state not in {"recovered", "unaffected"}:
-        unknown = recovery.state == "unknown"
-        state = "recovery unknown" if unknown else "did not recover"
-        yield f"{name}: {state}: {recovery.reason}"
+    if recovery is not None and recovery.state == "not_recovered":
+        yield f"{name}: did not recover: {recovery.reason}"
     if recovery is not None and recovery.relapses:
         yield f"{name}: bad again {recovery.relapses} times after it had been good"
     for one in fault.signals:
         if one.in_time is False:
             yield f"{name}: {one.name} {_late(one)}"
+
+
+def _undecided(draft: Findings) -> Iterator[str]:
+    for fault in draft.faults:
+        if fault.recovery is not None and fault.recovery.state == "unknown":
+            name = " and ".join(fault.span.kinds)
+            yield f"{name}: recovery unknown: {fault.recovery.reason}"
 
 
 def _late(signal: Signal) -> str:

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from exporter.errors import TritonwatchError
 from loadtests.announce import AnnouncedRun
 from loadtests.chaos import toolkit
 from loadtests.chaos.experiment import fault_of
@@ -358,7 +359,8 @@ def _scratch() -> Generator[Path]:
 def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
     """Run every repetition of an experiment; return the evidence of each.
 
-    The first that was interrupted or aborted is the last.
+    The first that was interrupted or aborted is the last; so is the one before the first
+    that does not come up.
 
     Raises:
         NotAllowedError: its target may not be broken.
@@ -369,7 +371,16 @@ def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
     require_allowed(extension.target, options.allow)
     found: list[Evidence] = []
     for repetition in range(extension.repetitions):
-        found.append(Repetition(loaded, options, repetition).run())
+        try:
+            found.append(Repetition(loaded, options, repetition).run())
+        except TritonwatchError as error:
+            if not found:
+                raise
+            which = f"{repetition + 1} of {extension.repetitions}"
+            problem = f"repetition {which} did not run: {error}"
+            problems = (*found[-1].problems, problem)
+            found[-1] = found[-1].model_copy(update={"problems": problems})
+            break
         if found[-1].status in {"interrupted", "aborted"}:
             break
     return found

@@ -133,9 +133,14 @@ class AddressedTarget(Target):
     @field_validator("sidecar_url")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and not urlsplit(value).hostname:
-            raise ValueError('want a URL, like "http://127.0.0.1:8003"')
-        return value
+        if value is None:
+            return None
+        url = urlsplit(value)
+        if url.scheme != "http" or not url.hostname or url.path not in {"", "/"}:
+            raise ValueError(
+                f'found {value!r}; want a URL without TLS or path, like "http://127.0.0.1:8003"'
+            )
+        return value.rstrip("/")
 
     @property
     def absent(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import threading
 import time
 from dataclasses import dataclass
@@ -70,6 +71,13 @@ def _undo(path: Path, *, force: bool) -> UndoneRun | None:
         return UndoneRun(run, path, busy=True) if path.exists() else None
     try:
         contents = journals.read(path)
+        if contents.host not in {None, platform.node()} and not force:
+            # On a shared file system; the processes here are others.
+            there = (
+                f"run it on host {contents.host!r}, where the faults are; if that is "
+                "the former name of this host, add --force"
+            )
+            return UndoneRun(contents.run, path, problems=(there,))
         held = Journal(path, descriptor, contents.token or "")
         return undo_journal(held, contents)
     finally:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import shutil
 import stat
 import tempfile
@@ -59,6 +60,8 @@ class Contents:
     """Faults that are not closed, in the order of injection."""
     problems: tuple[str, ...] = ()
     """Lines that cannot be understood."""
+    host: str | None = None
+    """Name of the host that its faults are on."""
 
 
 class Journal:
@@ -100,6 +103,7 @@ class Journal:
                 "run": run,
                 "runner": None if runner is None else runner.to_record(),
                 "token": journal.token,
+                "host": platform.node(),
                 "scratch": None if scratch is None else str(scratch),
             }
         )
@@ -179,6 +183,7 @@ def read(path: Path) -> Contents:
         scratch=None if scratch is None else Path(scratch),
         entries=tuple(entries.values()),
         problems=tuple(problems),
+        host=header.get("host"),
     )
 
 

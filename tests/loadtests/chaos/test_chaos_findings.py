@@ -130,6 +130,25 @@ def test_detection_that_nobody_watched_is_no_result() -> None:
     assert any("TritonSilentFailure" in said for said in found.reasons)
 
 
+def test_a_sidecar_that_was_never_read_is_no_result() -> None:
+    unread = tuple(one._replace(value=0.0) for one in polled_up(20.0))
+    found = findings(outage(samples=unread))
+    assert (found.verdict, found.exit_code) == ("invalid", 3)
+    assert any("could not be read" in said for said in found.reasons), found.reasons
+
+
+def test_a_run_that_ended_before_recovery_was_certain_is_undecided() -> None:
+    given: dict[str, Any] = {"extension": {}, "inject": INJECT, "revert": REVERT}
+    soon = run(poisson(200, REVERT + 2), refuses=((INJECT, REVERT),))
+    found = findings(evidence(soon, **given))
+    assert (found.verdict, found.exit_code) == ("invalid", 3)
+    assert any("recovery unknown" in said for said in found.reasons)
+    # What is known to be wrong stays a finding.
+    left = findings(evidence(soon, leftovers=("process 7 is stopped",), **given))
+    assert (left.verdict, left.exit_code) == ("finding", 1)
+    assert any("recovery unknown" in said for said in left.reasons)
+
+
 def test_a_step_that_failed_fails_the_experiment() -> None:
     step = Step(
         INJECT, 0.1, "method", {"name": "kill it"}, succeeded=False, problem="no"

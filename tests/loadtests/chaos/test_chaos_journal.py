@@ -308,6 +308,43 @@ def test_the_watchdog_ends_a_runner_that_hangs_beyond_its_deadline(
     assert victim.state != "T"
 
 
+def test_a_fault_that_is_being_injected_when_its_run_ends_is_undone(
+    tmp_path: Path, victim: ProcessRef
+) -> None:
+    begun = threading.Event()
+
+    class Late(FreezeServer):
+        def inject(self, record: dict[str, Any]) -> None:
+            begun.set()
+            time.sleep(0.5)
+            super().inject(record)
+
+    with injections(tmp_path, "run", deadline_seconds=60) as faults:
+        background = threading.Thread(
+            target=faults.inject, args=(Late(), site_of(victim))
+        )
+        background.start()
+        assert begun.wait(patience())
+    background.join(patience())
+    assert victim.state != "T"
+    with pytest.raises(FaultFailedError, match="run has ended"):
+        faults.inject(FreezeServer(), site_of(victim))
+
+
+def test_faults_of_another_host_are_left_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = {"run": "far", "runner": None, "token": None, "host": "elsewhere"}
+    fault = {"open": 1, "kind": "freeze_server", "record": {"processes": [[1, 1]]}}
+    file = abandoned(tmp_path, header, fault)
+    arguments = ["chaos", "undo", "--state", str(tmp_path)]
+    assert cli.main(arguments) == 1
+    assert "run it on host 'elsewhere'" in capsys.readouterr().out
+    assert file.exists()
+    assert cli.main([*arguments, "--force"]) == 0
+    assert not file.exists()
+
+
 def test_nothing_is_broken_without_a_watchdog(
     tmp_path: Path, victim: ProcessRef
 ) -> None:

@@ -104,6 +104,18 @@ def test_the_command_tells_what_it_found(
     assert {1: "FINDING", 3: "INVALID"}[code] in said
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    state = ["--state", str(tmp_path / "state"), "--json", str(tmp_path / "file" / "x")]
+    assert cli.main(["chaos", "run", "server-frozen", *state]) == 2
+    said = capsys.readouterr()
+    assert "Not a directory" in said.err
+    assert "bringing up" not in said.err
+    assert cli.main(["chaos", "soak", "--minutes", "1", *state]) == 2
+
+
 def test_a_command_that_is_killed_leaves_nothing_of_its_own_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

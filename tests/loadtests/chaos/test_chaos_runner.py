@@ -10,6 +10,7 @@ import pytest
 from process_experiments import (
     FREEZE,
     MODEL,
+    NAME,
     Experiments,
     at,
     availability,
@@ -127,6 +128,20 @@ def test_a_crossed_limit_ends_the_experiment_and_undoes(
     assert aborted - at(evidence, "injected") < 0.5 + 0.3 + 1.0
     assert reverted - aborted < 1.0
     assert experiments.well()
+
+
+def test_repetitions_before_one_that_did_not_come_up_are_kept(
+    experiments: Experiments,
+) -> None:
+    kill = injecting({"kind": "kill_server"}, 0.5)
+    loaded = experiment.parse(experiments.document(kill, repetitions=3), "test")
+    try:
+        (only,) = run(loaded, RunOptions(allow=(NAME,), state=experiments.state))
+    finally:
+        experiments.server.start()
+    assert only.load is not None
+    assert "repetition 2 of 3 did not run: no tritonserver" in only.problems[-1]
+    assert findings(only).verdict == "failed"
 
 
 def test_a_target_that_is_not_on_the_list_is_refused(experiments: Experiments) -> None:

@@ -188,3 +188,10 @@ def test_a_program_that_is_no_tritonserver_is_not_the_server(listening):
     port, _ = listening(sys.executable)
     target = ProcessTarget(called="proxied", http=f"127.0.0.3:{port}")
     assert target.site().server() is None
+
+
+@pytest.mark.parametrize("url", ["https://h:8003", "h:8003", "http://h:8003/page"])
+def test_a_sidecar_that_cannot_be_read_at_its_url_is_refused(url: str) -> None:
+    assert ProcessTarget(called="x", sidecar_url="http://h:8003/").sidecar_url
+    with pytest.raises(ValueError, match="want a URL without TLS or path"):
+        ProcessTarget(called="x", sidecar_url=url)
