@@ -1,4 +1,4 @@
-"""Drift: what counting costs, and what is kept.
+"""Drift: what counting costs.
 
 All times are CPU time of one thread; nothing here waits or uses a second one.
 """
@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
-from drifting import BUDGET, MIXED, counted, draw
 from scipy import stats
 from timing import cpu_seconds
 
 from drift import statistics
-from drift.alarms.monitor import Monitor
 from drift.comparison import Baseline
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
-from drift.window import Accumulator, Counts, SlidingWindow
+from drift.window import Accumulator, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from drifting import Rows
     from figures import Figure
     from numpy.typing import NDArray
+
+    from drift.reference import Profile
+
+    Rows = dict[str, NDArray[np.generic]]
 
 FEATURES = 50
 CATEGORIES = 10
@@ -89,7 +90,7 @@ def window_100k(*, quick: bool = False) -> Iterator[Figure]:
     baseline = Baseline(fit(TABLE, reference))
 
     def ours() -> None:
-        counts = counted(baseline.profile, data)
+        counts = _counted(baseline.profile, data)
         assert counts.missing.sum() + counts.outside.sum() >= 0
         assert not baseline.profile.constant(counts).any()
         comparison = baseline.compare(counts)
@@ -174,75 +175,11 @@ def _window_seconds(window: Accumulator, requests: Sequence[Rows]) -> float:
     return time.thread_time() - started
 
 
-def distances(*, quick: bool = False) -> Figure:
-    """All seven distances of 50 features from their counts."""
-    rng = np.random.default_rng(figures.SEED)
-    rows = rng.normal(size=(20_000, FEATURES)).astype(np.float32)
-    baseline = Baseline(fit(FLOATS, {"x": rows}))
-    counts = counted(baseline.profile, {"x": rows[:5000]})
-
-    def all_of_them() -> None:
-        comparison = baseline.compare(counts)
-        for statistic in DISTANCES:
-            statistic.distance(comparison)
-
-    found = figures.median(cpu_seconds(all_of_them, 50 if quick else 300))
-    return figures.at_most(
-        "drift.distances",
-        found.pop("value") * 1e3,
-        "ms",
-        0.5,
-        measured=f"{len(DISTANCES)} distances of {FEATURES} features from counts",
-        n=50 if quick else 300,
-        ci_low=found["ci_low"] * 1e3,
-        ci_high=found["ci_high"] * 1e3,
-    )
-
-
-def verdict(*, quick: bool = False) -> Figure:
-    """One window through the monitor after 200 others, 20 features."""
-    rng = np.random.default_rng(figures.SEED)
-    profile = fit(MIXED, draw(rng, 10_000))
-    monitor = Monitor(profile, BUDGET)
-    windows = [counted(profile, draw(rng, 500)) for _ in range(60 if quick else 300)]
-    spent = []
-    for window in windows:
-        started = time.thread_time()
-        monitor.update(window)
-        spent.append(time.thread_time() - started)
-    found = figures.median(spent[len(spent) // 2 :])
-    return figures.at_most(
-        "drift.verdict",
-        found.pop("value") * 1e3,
-        "ms",
-        10.0,
-        measured="evidence of 20 features, 6 kinds of change, all remembered starts",
-        n=len(spent) // 2,
-        ci_low=found["ci_low"] * 1e3,
-        ci_high=found["ci_high"] * 1e3,
-    )
-
-
-def state() -> Figure:
-    """Bytes a feature after 2,000 windows."""
-    rng = np.random.default_rng(figures.SEED)
-    profile = fit(MIXED, draw(rng, 10_000))
-    monitor, sliding = Monitor(profile, BUDGET), SlidingWindow(4)
-    window = counted(profile, draw(rng, 100))
-    for _ in range(2000):
-        monitor.update(window)
-        sliding.push(window)
-    evidence = monitor._ledger._since.nbytes + monitor._ledger._total.nbytes
-    panes = sum(pane.cells.nbytes for pane in sliding.panes)
-    features = len(MIXED.features)
-    return figures.at_most(
-        "drift.state",
-        (window.cells.nbytes + evidence + panes) / features / 1e3,
-        "kB/feature",
-        12.0,
-        measured="open window, 4 sliding panes and evidence of 2,000 windows",
-        n=features,
-    )
+def _counted(profile: Profile, rows: Rows) -> Counts:
+    """One closed window."""
+    window = profile.accumulator()
+    window.update(rows)
+    return window.take()
 
 
 def _table(rng: np.random.Generator, rows: int) -> dict[str, NDArray[np.generic]]:

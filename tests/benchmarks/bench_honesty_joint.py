@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import figures
 import numpy as np
 from dependent_rows import DEPENDENT, correlated
-from drifting import BUDGET
 from scipy import stats
 
-from drift.alarms.monitor import Monitor
+from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.features import JOINT, Schema, Tensor
 from drift.fitting import fit
 
@@ -27,6 +26,7 @@ SCHEMA = Schema.from_tensors([Tensor("x", "FP32", (COLUMNS,))])
 WINDOW_ROWS = 500
 WINDOWS = 60
 LIMIT = 40
+BUDGET = AlarmSettings(windows_per_false_alarm=1000)
 CHANGES = (
     (0.0, 0.95),
     (0.0, 0.5),

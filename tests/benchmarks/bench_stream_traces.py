@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import figures
 import numpy as np
-from bench_traces import _sink
 from sidecar_process import COMMAND, require_triton
 from streaming_models import write_streaming_models
 from traced_tritons import files_of_five, traced
 
 from exporter.features.traces import otlp_traces, trace_records
+from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.features.traces.trace_spans import SpanJoiner
 from loadtests import result_file
 from loadtests.result import Outcome
@@ -42,6 +42,16 @@ _SECONDS = 6
 _USERS = (2, 8, 32)
 _QUANTILES = (("p50", 0.5), ("p99", 0.99))
 _Q = tuple(q for _, q in _QUANTILES)
+
+
+def _sink() -> TraceSink:
+    return TraceSink(
+        SinkSettings(300.0, 100, ("bench",), "test"),
+        known=tuple,
+        wanted=lambda _: True,
+        decoupled=lambda _: False,
+        wall_clock=time.time,
+    )
 
 
 def cost(*, quick: bool = False) -> Iterator[Figure]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -68,14 +67,6 @@ class Process:
         lines = Path(f"/proc/{self.pid}/maps").read_text("utf-8").splitlines()
         return sorted({ln.split()[-1] for ln in lines if part in ln.split()[-1]})
 
-    def pause(self) -> None:
-        """SIGSTOP."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        os.kill(self.pid, signal.SIGCONT)
-
 
 class Scraper:
     """A client that keeps its connection while the server does, as Prometheus."""
@@ -130,7 +121,6 @@ def launched(*command: str) -> Generator[Process]:
         yield Process(child.pid)
     finally:
         if child.poll() is None:
-            child.send_signal(signal.SIGCONT)
             child.terminate()
         try:
             child.wait(5)
