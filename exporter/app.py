@@ -246,17 +246,26 @@ class Sidecar:
     async def _watch(self) -> None:
         """Log changes of state, take up renewed files and record the history."""
         transitions, mentions = StateLog(), MentionLog()
+        problem = ""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
-            self._tls_files.watch()
-            await asyncio.to_thread(self.admission.memory.tidy)
-            if self.ready:
-                inventory = self.access.board.current
-                unsent = self._latest("configuration")
-                transitions.log_changes(inventory, self.serving(), unsent)
-                mentions.log_changes(self.config.model_mentions(), inventory)
-            if self.ready and self.status.is_due():
-                await asyncio.to_thread(self._record)
+            try:
+                await self._look(transitions, mentions)
+            except Exception as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    log.exception("watch_failed")
+
+    async def _look(self, transitions: StateLog, mentions: MentionLog) -> None:
+        self._tls_files.watch()
+        if self.ready:
+            inventory = self.access.board.current
+            unsent = self._latest("configuration")
+            transitions.log_changes(inventory, self.serving(), unsent)
+            mentions.log_changes(self.config.model_mentions(), inventory)
+        await asyncio.to_thread(self.admission.memory.tidy)
+        if self.ready and self.status.is_due():
+            await asyncio.to_thread(self._record)
 
     def _record(self) -> None:
         samples = list(self._exposed())

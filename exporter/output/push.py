@@ -63,10 +63,13 @@ class OtlpRunner:
         workers = Workers(1, "otlp")
         exporter: Any = None
         try:
-            exporter = await workers.submit(self._connect)
             while True:
                 await asyncio.sleep(self.settings.interval_seconds)
-                await workers.submit(self._push, exporter)
+                try:
+                    exporter = exporter or await workers.submit(self._connect)
+                    await workers.submit(self._push, exporter)
+                except RuntimeError:  # no thread can be started now
+                    self._count("metrics", ok=False)
         finally:
             if exporter is not None:
                 workers.submit(exporter.close)

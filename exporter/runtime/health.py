@@ -12,7 +12,7 @@ import contextlib
 import queue
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import structlog
 
@@ -237,6 +237,12 @@ class Meter:
         return samples
 
 
+_Collected: TypeAlias = (
+    "tuple[Sequence[AnySample], int, errors.PartialResultError | None]"
+)
+_Run: TypeAlias = "asyncio.Future[_Collected]"
+
+
 class CollectorRunner:
     """One collector on its own thread, at a fixed rate, never overlapping itself."""
 
@@ -257,7 +263,7 @@ class CollectorRunner:
         self._clock = clock
         self._samples: Sequence[AnySample] = ()
         self._collected_at = clock()
-        self._in_flight: asyncio.Future[Any] | None = None
+        self._in_flight: _Run | None = None
         self._started_at = clock()
 
     async def run(self) -> None:
@@ -289,7 +295,11 @@ class CollectorRunner:
 
     async def _collect_once(self, workers: Workers) -> None:
         started = self._started_at = self._clock()
-        run = self._in_flight = workers.submit(self._collect)
+        try:
+            run = self._in_flight = workers.submit(self._collect)
+        except RuntimeError as error:  # the limit of the pod's processes, say
+            self.meter.failed(0.0, str(error))
+            return
         deadline = self.settings.deadline_seconds
         done, _ = await asyncio.wait({run}, timeout=deadline)
         if not done:
@@ -309,6 +319,10 @@ class CollectorRunner:
             if not run.cancelled():
                 run.exception()
             return
+        self._note(run, started)
+
+    def _note(self, run: _Run, started: float) -> None:
+        """Keep the result of a run that ended in time."""
         duration = self._clock() - started
         try:
             kept, dropped, partial = run.result()
@@ -332,9 +346,7 @@ class CollectorRunner:
         self._collected_at = self._clock()
         return True
 
-    def _collect(
-        self,
-    ) -> tuple[Sequence[AnySample], int, errors.PartialResultError | None]:
+    def _collect(self) -> _Collected:
         partial = None
         try:
             samples = self._collector.collect()

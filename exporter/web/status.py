@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from exporter.runtime.probe_meter import TargetStatus
     from exporter.samples import AnySample, MetricSpec
 
+# Read once: an update of the package removes it for a moment.
+_VERSION: Final = version("tritonwatch")
+
 
 def document(sidecar: Sidecar) -> dict[str, Any]:
     """The state of everything as JSON-able values; holds no header and no secret."""
@@ -33,7 +36,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
     models = {entry.name for entry in inventory.index}
     document = {
         "tritonwatch": {
-            "version": version("tritonwatch"),
+            "version": _VERSION,
             "python": platform.python_version(),
         },
         "target": sidecar.config.target.model_dump(

@@ -11,6 +11,7 @@ import weakref
 from itertools import count
 
 import pytest
+from structlog.testing import capture_logs
 from waiting import patience
 
 from exporter.access.collector_base import CollectorSettings
@@ -220,6 +221,45 @@ async def test_reloads_in_a_row_wait_for_whoever_still_tidies_up(
     await sidecar.stop()
     assert events.index("1 closed") < events.index("4 collected")
     assert "2 collected" not in events
+
+
+async def test_a_sidecar_that_could_start_no_thread_goes_on_when_it_can(
+    monkeypatch, unused_tcp_port
+):
+    monkeypatch.setattr("exporter.app._WATCH_SECONDS", 0.05)
+    interval = {"interval_seconds": 0.2, "deadline_seconds": 0.2}
+    sidecar = Sidecar(
+        Config.model_validate(
+            {
+                "target": {"grpc": f"localhost:{unused_tcp_port}"},
+                "listen": {"tap": {"port": 0}},
+                "collectors": [{"kind": "process", **interval}],
+                "probes": [],
+                "otlp": {"endpoint": "http://127.0.0.1:1", "interval_seconds": 0.2},
+            }
+        )
+    )
+
+    def refused(_):
+        raise RuntimeError("can't start new thread")
+
+    def tasks():
+        return [sidecar._watching, *(r.task for r in sidecar._running.values())]
+
+    with monkeypatch.context() as patch, capture_logs() as log:
+        patch.setattr(threading.Thread, "start", refused)
+        sidecar.start()
+        await asyncio.sleep(0.5)
+        assert not [task for task in tasks() if task.done()]
+        (process,) = [r for r in sidecar.runners if r.meter.name == "process"]
+        assert process.meter.statistics.success is False
+    assert "can't start new thread" in str(log)
+    deadline = asyncio.get_running_loop().time() + patience()
+    while process.meter.statistics.success is not True:
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.05)
+    assert not [task for task in tasks() if task.done()]
+    await sidecar.stop()
 
 
 def judged(port, *names, **changes):
