@@ -10,9 +10,7 @@ from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.fitting import fit
 
 
-@pytest.mark.parametrize(
-    ("reference", "rows"), [(10_000, 500), (1000, 500), (1000, 100), (1000, 5000)]
-)
+@pytest.mark.parametrize(("reference", "rows"), [(1000, 100), (1000, 5000)])
 def test_clean_windows_raise_no_more_alarms_than_wanted(reference, rows):
     rng = np.random.default_rng([reference, rows])
     alarms = 0

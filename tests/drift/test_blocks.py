@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from drift.alarm_calibration import STEP
-from drift.block_sums import MAX_BLOCKS
 from drift.features import Schema, Tensor
 from drift.fitting import ProfileBuilder
 
@@ -40,18 +39,3 @@ def test_a_sample_measures_the_dependence_of_all_rows_as_all_rows_do(seed):
         assert (np.abs(np.log(other / one)) < np.log(1.05 * STEP)).all(), name
     assert (whole.dispersion.location[:2] > 5).all()
     assert whole.dispersion.location[2] == 1
-
-
-def test_what_a_block_holds_does_not_depend_on_how_many_rows_it_has():
-    data = dependent(np.random.default_rng(7), 40_000)
-    builder = ProfileBuilder(SCHEMA, sample_rows=4096)
-    builder.add(data)
-    builder.build()
-    blocks = builder._counting._blocks
-    features = builder._counting._features
-    held = blocks._whole.nbytes + blocks._scores.nbytes
-    assert held / MAX_BLOCKS / features == 96
-    assert len(blocks.rows) < MAX_BLOCKS
-    finite = blocks._whole[: len(blocks.rows), :, 0].sum(axis=0)
-    # Of the joint feature it holds batches of 64 rows.
-    assert finite.tolist() == [40_000] * (features - 1) + [40_000 // 64]

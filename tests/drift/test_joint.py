@@ -71,42 +71,6 @@ def test_it_alarms_within_two_windows_of_500_rows(before, after):
     assert [culprit.feature for culprit in alarm.culprits] == [NAME]
 
 
-@pytest.mark.parametrize("levels", [2, 3, 5, 12, 40])
-def test_a_category_that_becomes_tied_to_a_number_is_drift(levels):
-    rng = np.random.default_rng(levels)
-
-    def of(rows, *, tied):
-        x = rng.normal(size=(rows, 3)).astype(np.float32)
-        rank = np.argsort(np.argsort(x[:, 0])) if tied else rng.permutation(rows)
-        names = np.array([b"level %d" % i for i in range(levels)], object)
-        return {"x": x, "c": names[rank * levels // rows][:, None]}
-
-    profile = fit(MIXED, of(10_000, tied=False))
-    assert judge(profile, counted(profile, of(3000, tied=False))).outcome == "no_drift"
-    found = judge(profile, counted(profile, of(3000, tied=True)))
-    assert found.outcome == "drift"
-    assert named(found) == [NAME]
-
-
-@pytest.mark.parametrize("levels", [3, 5, 12])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_other_shares_of_a_categorys_values_are_no_change_of_correlations(
-    levels, share
-):
-    rng = np.random.default_rng(levels)
-
-    def of(rows, share):
-        x = rng.normal(size=(rows, 3)).astype(np.float32)
-        first = rng.random(rows) < share
-        level = np.where(first, 0, rng.integers(1, levels, rows))
-        names = np.array([b"level %02d" % i for i in range(levels)], object)
-        return {"x": x, "c": names[level][:, None]}
-
-    profile = fit(MIXED, of(10_000, 0.6))
-    found = judge(profile, counted(profile, of(3000, share)))
-    assert named(found) == ["c"]
-
-
 @pytest.mark.parametrize("kind", sorted(DEPENDENT))
 def test_clean_dependent_rows_raise_no_more_alarms_than_wanted(kind):
     rng = np.random.default_rng(list(kind.encode()))

@@ -37,7 +37,7 @@ def tied_to_a_number(rng, rows, levels, order):
     return found
 
 
-@pytest.mark.parametrize("levels", [7, 12, 40, 100])
+@pytest.mark.parametrize("levels", [3, 7, 12, 40, 100])
 @pytest.mark.parametrize("seed", range(3))
 def test_values_tied_to_a_number_in_any_order_are_drift_in_one_window(levels, seed):
     rng = np.random.default_rng([levels, seed])
@@ -46,10 +46,11 @@ def test_values_tied_to_a_number_in_any_order_are_drift_in_one_window(levels, se
     rows = tied_to_a_number(rng, 3000, levels, rng.permutation(levels))
     found = judge(profile, window_of(profile, rows))
     assert [feature.name for feature in found.changed] == [JOINT]
-    (pair, *_) = found.changed[0].pairs
+    # Named once, although it has several columns of levels.
+    (pair,) = found.changed[0].pairs
     assert pair.columns == ("x0", "c0")
     assert abs(pair.reference) < 0.1
-    assert pair.data > 0.7
+    assert abs(pair.data) > 0.7
 
 
 def test_two_categories_of_many_values_that_become_one_are_drift():
@@ -73,7 +74,7 @@ def test_many_values_that_were_tied_and_no_longer_are_is_drift():
     assert [feature.name for feature in found.changed] == [JOINT]
 
 
-@pytest.mark.parametrize("levels", [40, 100])
+@pytest.mark.parametrize("levels", [3, 40, 100])
 @pytest.mark.parametrize(("before", "after"), [(0.6, 0.0), (0.9, 0.0), (0.0, 0.9)])
 def test_other_shares_of_many_values_are_no_change_of_correlations(
     levels, before, after

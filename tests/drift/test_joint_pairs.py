@@ -9,7 +9,7 @@ from drifting_data import SETTINGS, window_of
 
 from drift import codec
 from drift.alarms.monitor import Monitor
-from drift.features import JOINT, Feature, Schema, Tensor
+from drift.features import JOINT, Schema, Tensor
 from drift.fitting import fit
 from drift.joint import BATCH
 from drift.joint_counting import MAX_PAIRS, changed_pairs
@@ -68,24 +68,6 @@ def test_several_changed_pairs_are_named_the_strongest_first():
     found = pairs_of(judge(profile, window_of(profile, {"x": x})))
     assert len(found) == MAX_PAIRS
     assert found[0] == ("x[2]", "x[3]")
-
-
-def test_a_category_has_its_feature_named_once():
-    rng = np.random.default_rng(4)
-    schema = Schema(
-        (Tensor("x", "FP32", (2,)), Tensor("c", "BYTES", (1,))),
-        (Feature("a", "x", 0), Feature("b", "x", 1), Feature("c", "c", 0, "categorical")),
-    )  # fmt: skip
-    names = np.array([b"low", b"middle", b"high"], object)
-
-    def of(rows, *, tied):
-        x = rng.normal(size=(rows, 2)).astype(np.float32)
-        rank = np.argsort(np.argsort(x[:, 1])) if tied else rng.permutation(rows)
-        return {"x": x, "c": names[rank * 3 // rows][:, None]}
-
-    profile = fit(schema, of(10_000, tied=False))
-    found = judge(profile, window_of(profile, of(3000, tied=True)))
-    assert pairs_of(found) == [("b", "c")]
 
 
 def test_unchanged_data_and_windows_without_a_batch_name_no_pair():

@@ -76,20 +76,6 @@ def test_distances_are_finite_and_not_negative(statistic, baseline, seed, rows, 
 
 
 @each
-def test_the_order_of_rows_does_not_matter(statistic, baseline):
-    rng = np.random.default_rng(1)
-    data = draw(rng, 500, 0.3)
-    shuffled = {name: rng.permuted(tensor, axis=0) for name, tensor in data.items()}
-    shuffled["x"] = data["x"][::-1]
-    first, second = (count(baseline.profile, rows) for rows in (data, shuffled))
-    assert np.array_equal(
-        statistic.distance(baseline.compare(first)),
-        statistic.distance(baseline.compare(second)),
-        equal_nan=True,
-    )
-
-
-@each
 def test_an_empty_window_has_no_distance(statistic, baseline):
     empty = Counts.empty(len(baseline.profile.names), 2)
     assert np.isnan(statistic.distance(baseline.compare(empty))).all()

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drift.column_ring import TEXT_ROWS
 from drift.errors import SchemaError, StateError
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
-from drift.window import Counts, SlidingWindow, merged
+from drift.window import Counts, merged
 
 SCHEMA = Schema(
     (Tensor("x", "FP32", (3,)), Tensor("colour", "BYTES"), Tensor("code", "INT32")),
@@ -173,32 +172,6 @@ def test_quality_is_counted_by_feature(profile):
     assert counts.finite.tolist() == [85, 100, 98, 100]
     standing = profile.constant(counts)
     assert standing.tolist() == [False, True, False, False]
-
-
-def test_a_sliding_window_forgets_its_oldest_pane(profile):
-    sliding = SlidingWindow(2)
-    parts = []
-    for seed in range(4):
-        window = profile.accumulator()
-        window.update(draw(np.random.default_rng(seed), 50))
-        parts.append(window.take())
-        total = sliding.push(parts[-1])
-    assert np.array_equal(total.cells, (parts[2] + parts[3]).cells)
-    assert total.rows == 100
-
-
-def test_memory_does_not_depend_on_traffic(profile):
-    window = profile.accumulator()
-    sizes = []
-    for seed in range(3):
-        for _ in range(10):
-            window.update(draw(np.random.default_rng(seed), 3000))
-        intake = window._intake
-        held = intake.numeric.nbytes + intake._integers.nbytes + window._cells.nbytes
-        sizes.append(held + 8 * sum(len(t or ()) for t in intake._texts))
-        assert all(len(texts or ()) < TEXT_ROWS for texts in intake._texts)
-    assert len(sizes) == 3
-    assert window._cells.nbytes <= 32_000 * 4
 
 
 def test_text_too_large_for_the_ring_dtype_does_not_warn(profile):

@@ -9,7 +9,6 @@ import pytest
 import structlog
 
 from drift.features import Schema, Tensor
-from drift.reference import Profile
 from drift.statistics import STATISTICS
 from exporter import catalogue
 from exporter.features.drift.drift_settings import StatisticName
@@ -321,20 +320,6 @@ def test_a_reload_keeps_what_an_unchanged_entry_has_learnt(bench, spec_of):
         bench.window(bench.rows(300), seconds=31, model=model)
     assert [bench.state(model) for model in "mn"] == ["watching", "learning"]
     assert bench.value("triton_drift_reference_rows", "m", "inputs") == 1200
-
-
-def test_a_learnt_reference_of_another_shape_is_kept_for_a_rollback(
-    bench, tmp_path, spec_of
-):
-    entry = {**LEARN, "state": tmp_path / "state"}
-    bench.watch(entry)
-    bench.window(bench.rows(1200), seconds=61)
-    bench.collector.close()
-    bench.models(spec_of(inputs={"x": ("FP32", (-1, 5))}))
-    bench.watch(entry)
-    assert bench.state() == "learning"
-    kept = (tmp_path / "state" / "m.inputs.profile").read_bytes()
-    assert Profile.from_bytes(kept).rows == 1200
 
 
 def test_a_hundred_and_more_models_are_bounded(bench, spec_of):

@@ -6,33 +6,19 @@ import itertools
 from collections import Counter
 
 import pytest
-from simulated_triton import KEY, REQUEST_NS, Client, Own, Triton
+from simulated_triton import KEY, Client, Own, Triton
 
 from exporter.access.own_traffic import Booking, OwnCounts
 from exporter.features.statistics.own_share import UNRESOLVED_READS
 from exporter.features.statistics.production_counts import (
     PHASES,
     Production,
-    cross_checked,
 )
 from exporter.triton.protocol_types import Duration, ModelStatistics
 
 
 def done(count, size):
     return OwnCounts(ok=count, done=Booking(count, count * size, {size: count}))
-
-
-@pytest.mark.parametrize("ours", [1, 8])
-def test_a_batch_of_ours_is_taken_out_with_its_size(ours):
-    own = done(1, ours)
-    after = Triton()
-    after.book(Own(0, 0, 0, ours))
-    after.book(Client(0, 4))
-    production = Production(OwnCounts())
-    production.advance(None, after.statistics(), own)
-    assert production.totals.inferences == 4
-    assert +Counter(production.totals.batches) == {4: 1}
-    assert production.totals.executions == 1
 
 
 def test_one_of_ours_merged_into_a_batch_of_production_takes_one_single_at_most():
@@ -50,19 +36,6 @@ def test_one_of_ours_merged_into_a_batch_of_production_takes_one_single_at_most(
     production.advance(before, merged.statistics(), own)
     assert production.totals.batches[1] == 4
     assert production.totals.success == 7
-
-
-def test_a_reset_is_counted_and_what_came_after_it_too():
-    production = Production(OwnCounts())
-    before, after = Triton(), Triton()
-    for _ in range(5):
-        before.book(Client(0))
-    after.book(Client(0))
-    production.advance(None, before.statistics(), OwnCounts())
-    production.advance(before.statistics(), after.statistics(), OwnCounts())
-    assert production.totals.success == 6
-    assert production.resets == 1
-    assert production.totals.request_ns == 6 * REQUEST_NS
 
 
 @pytest.mark.parametrize("size", [1, 4])
@@ -111,16 +84,6 @@ def test_any_number_that_falls_is_a_reset(lower):
     assert production.resets == 0
     production.advance(before, ModelStatistics(*KEY, **values | lower), OwnCounts())
     assert production.resets == 1
-
-
-def test_four_counters_are_cross_checked():
-    triton = Triton(success=1, fail=2, inferences=3, batches=Counter({1: 4}))
-    assert cross_checked(triton.statistics()) == {
-        "success": 1,
-        "failure": 2,
-        "inferences": 3,
-        "executions": 4,
-    }
 
 
 def test_two_of_ours_merged_into_one_batch_are_no_execution_of_production():

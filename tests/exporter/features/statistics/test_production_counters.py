@@ -9,12 +9,10 @@ import time
 import pytest
 from accesses import access_to
 from fake_triton import UNAVAILABLE, Body, FakeModel, FakeTriton
-from simulated_triton import Client, Own, Triton
 
 from exporter import errors
 from exporter.access.inventory import Inventory
-from exporter.access.own_traffic import Booking, OwnCounts, OwnTraffic
-from exporter.features.statistics.production_counts import Production
+from exporter.access.own_traffic import OwnTraffic
 from exporter.features.statistics.statistics_settings import StatisticsSettings
 from exporter.settings import ModelFilter
 from exporter.triton.grpc import GrpcClient
@@ -274,19 +272,3 @@ def test_a_server_that_was_only_out_of_reach_goes_on_where_it_was(looked, fake):
     looked.probe(fake)
     fake.served("m", 5)
     assert looked() == 5
-
-
-def test_ones_that_end_while_the_look_at_a_new_server_is_taken_are_not_lost():
-    production = Production(OwnCounts())
-    before, after = Triton(), Triton()
-    for _ in range(5):
-        before.book(Client(0))
-    production.advance(Triton().statistics(), before.statistics(), OwnCounts())
-    # Two of ours were booked after this look and before the ledger was read.
-    own = OwnCounts(ok=2, done=Booking(2, 2, {1: 2}))
-    production.advance(before.statistics(), after.statistics(), own, OwnCounts())
-    before, after = after, Triton()
-    for _ in range(2):
-        after.book(Own(0, 0, 0))
-    production.advance(before.statistics(), after.statistics(), own, own)
-    assert production.totals.success == production.totals.executions == 5

@@ -39,14 +39,6 @@ def test_totals_end_exactly_right_once_we_pause(own, clients):
     assert totals == truth
 
 
-@given(OWN, PRODUCTION)
-def test_totals_never_fall_and_never_run_ahead_of_production(own, clients):
-    before = Counter()
-    for totals, truth in Simulation(own, clients).seen:
-        assert before <= totals <= truth
-        before = totals
-
-
 @given(OWN_IN_DOUBT, PRODUCTION)
 def test_production_lies_between_the_totals_and_what_is_unattributed(own, clients):
     simulation = Simulation(own, clients)
@@ -222,21 +214,6 @@ def test_a_restart_that_a_look_saw_costs_only_what_nobody_had_read(
 
 
 @given(OWN, PRODUCTION, st.sampled_from([30, 40]))
-def test_what_was_there_before_us_does_not_count(own, clients, first_look):
-    quiet = [
-        o
-        for o in own
-        if max(o.booked, o.finished) < first_look or o.started > first_look + LOOK_TICKS
-    ]
-    totals, truth = Simulation(quiet, clients, first_look=first_look).seen[-1]
-    early = Triton()
-    for client in clients:
-        if client.booked <= first_look:
-            early.book(client)
-    assert totals == truth - truth_of(early.statistics())
-
-
-@given(OWN, PRODUCTION, st.sampled_from([30, 40]))
 def test_own_requests_under_way_at_the_first_look_cost_at_most_themselves(
     own, clients, first_look
 ):
@@ -254,3 +231,5 @@ def test_own_requests_under_way_at_the_first_look_cost_at_most_themselves(
     ]
     for counter in ("success", "failure"):
         assert abs(totals[counter] - expected[counter]) <= len(around)
+    if not around:
+        assert totals == expected
