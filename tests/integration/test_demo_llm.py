@@ -218,21 +218,3 @@ def test_a_request_that_never_fits_is_refused_with_the_reason(server):
         assert answer.reply.status == 400
         assert f"a cache of {CACHE}" in answer.events[0]["error"]
     assert metric(server, "num_requests_running") == 0
-
-
-def test_a_probe_measures_first_response_and_gaps(server, start_sidecar):
-    config = {
-        "target": {"grpc": server.grpc, "http": server.http, "metrics": server.metrics},
-        "probes": [{"kind": "synthetic", "interval_seconds": 0.2}],
-    }
-    first, gaps = (
-        f"triton_probe_{n}_seconds" for n in ("first_response", "response_gap")
-    )
-    page = start_sidecar(config).wait(lambda page: page.sum(f"{first}_count") >= 3)
-    count, steps = page.sum(f"{first}_count"), page.sum(f"{gaps}_count")
-    assert count == page.sum("triton_probe_total", model="llm", outcome="ok")
-    # At least the prefill to the first response, and one step to each that follows.
-    assert page.sum(f"{first}_sum") >= count * PREFILL
-    assert page.sum(f"{gaps}_sum") >= 0.9 * steps * DECODE
-    durations = page.sum("triton_probe_duration_seconds_sum", model="llm")
-    assert page.sum(f"{first}_sum") + page.sum(f"{gaps}_sum") <= durations

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -136,32 +134,6 @@ def test_older_patients_are_noticed_and_a_kill_9_forgets_nothing(
         score = page.value("triton_feature_drift_score", feature="age", statistic="psi")
         assert score == before
         patients._client.close()
-
-
-def test_what_is_wrong_with_reference_or_state_costs_the_rest_nothing(
-    triton, watching, tmp_path
-) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "diabetes.inputs.state").write_bytes(os.urandom(2000))
-    sidecar = watching()
-    sidecar.wait(lambda page: page.all("triton_drift_state_info", state="watching"))
-    assert re.search(
-        r"level=warning event=drift_state_set_aside .*reason=", sidecar.log
-    )
-    assert (state / "diabetes.inputs.state.set-aside").exists()
-    assert sidecar.end()[0] == 0
-
-    sidecar = watching(models="digits_fp32")
-    page = sidecar.wait(
-        lambda page: (
-            page.all("triton_drift_state_info", state="refused")
-            and page.value("triton_model_ready", model="diabetes")
-        )
-    )
-    assert page.value("tritonwatch_collector_success", collector="drift") == 1
-    (told,) = json.loads(sidecar.get("/api/v1/status").body)["drift"]
-    assert "tensor 'age' is absent: the model has pixels" in told["problems"]
 
 
 def test_a_reload_goes_on_with_the_windows_it_had(triton, watching) -> None:

@@ -4,13 +4,8 @@ the host, and a balance that holds at every scrape."""
 from __future__ import annotations
 
 import fake_nvml
-import numpy as np
 import pytest
 from fake_nvml import GPU_IS_LOST, board
-from small_models import config, ensemble_of, write_model
-
-from exporter.triton.grpc import GrpcClient
-from exporter.triton.protocol_types import InferRequest
 
 pytestmark = pytest.mark.triton
 
@@ -99,31 +94,6 @@ def test_joules_cost_and_efficiency_of_production_come_with_their_source(
     assert page.value("triton_power_sensor_up", boundary="host") == 1
     assert "2 x NVIDIA H100 80GB HBM3" in sidecar.log
     assert "modelled from cpu time, 20 W to 80 W" in sidecar.log
-
-
-def test_the_steps_of_an_ensemble_have_its_energy(
-    start_triton, settings, start_sidecar, tmp_path
-):
-    models = tmp_path / "models"
-    write_model(models, "step", config())
-    write_model(models, "pipe", ensemble_of("step"))
-    triton = start_triton(models)
-    sources = [{"kind": "model", "idle_watts": 20, "full_watts": 80}]
-    power = {"interval_seconds": 0.5, "window_seconds": 1, "sources": sources}
-    sidecar = start_sidecar({**settings(triton), "power": power, "probes": []})
-    client = GrpcClient(triton.grpc)
-    x = np.zeros(1, np.float32)
-
-    def charged(page):
-        for _ in range(50):
-            request = InferRequest("pipe", "1", "client", {"x": x}, {"x": "FP32"})
-            client.infer(request, timeout_seconds=10)
-        return page.sum("triton_model_energy_joules_total", model="step") > 0
-
-    page = sidecar.wait(charged, 40)
-    client.close()
-    assert page.value("triton_model_busy_seconds_total", model="pipe") > 0
-    assert not page.all("triton_model_energy_joules_total", model="pipe")
 
 
 def test_a_lost_board_is_flagged_within_two_intervals_and_the_other_goes_on(

@@ -168,19 +168,6 @@ def tap_of(sidecar) -> str:
     return found[1]
 
 
-def test_whoever_does_not_listen_costs_a_sentence_and_not_the_run(
-    fake, unused_port
-) -> None:
-    done = tritonwatch(
-        *("load", "run", "--quiet", "--address", fake.grpc, "--model", "m"),
-        *("--concurrency", "1", "--duration", "0.5"),
-        *("--sidecar", f"http://127.0.0.1:{unused_port}"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "could not be reported to the sidecar" in done.stderr
-    assert "correct answers per second  " in done.stdout
-
-
 def test_an_invalid_search_changes_no_capacity_that_the_sidecar_publishes(
     start_sidecar, settings, fake, tmp_path
 ) -> None:

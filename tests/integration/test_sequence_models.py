@@ -8,11 +8,7 @@ from accesses import access_to
 from small_models import config, ensemble_of, sequence_batching, write_model
 
 from exporter.access.inventory import Inventory, InventoryBoard
-from exporter.commands.cold_start_measure import Server
-from exporter.features.cold_start.cold_start_collector import ColdStartSettings
-from exporter.features.golden.golden_settings import GoldenSettings
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
-from exporter.own_requests.payload import make_payload
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
@@ -115,37 +111,6 @@ def test_a_configured_string_id_is_never_sent(server, access) -> None:
             # Refused here, so the signature is read anew, and the id becomes a number.
             assert probe.attempt(target).outcome == "ok"
             assert server.running
-
-
-def test_golden_samples_harm_no_sequence_model(server, access, tmp_path) -> None:
-    for (name, _), spec in access.board.current.models.items():
-        inputs = make_payload(spec, {}, np.random.default_rng(0)).inputs
-        rows = {n: a if spec.max_batch_size > 0 else a[None] for n, a in inputs.items()}
-        file = tmp_path / f"{name}.npz"
-        np.savez(file, **{n: np.repeat(array, 3, axis=0) for n, array in rows.items()})
-        settings = GoldenSettings(
-            models={"include": [name]},
-            data={"file": file},
-            samples_per_request=1,
-            timeout_seconds=10,
-            idle_requests_per_second=100,
-            idle_busy_ratio=1,
-        )
-        probe = settings.build(access)
-        for target in probe.targets(access.board.current):
-            for _ in range(3):
-                _expected(probe.attempt(target).outcome, target.key)
-    assert server.running
-
-
-def test_cold_starts_harm_no_sequence_model(server, access) -> None:
-    collector = ColdStartSettings(timeout_seconds=10).build(access)
-    collector.collect()
-    measured = Server(access.grpc, access.http, None, pid=None, timeout_seconds=10)
-    for name, _ in access.board.current.models:
-        if name not in REFUSED:
-            assert measured.infer(measured.spec(name), "cold-start-1") > 0
-    assert server.running
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

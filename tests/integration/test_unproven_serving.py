@@ -72,11 +72,6 @@ def around(model, datatype, *more, dims="[1]"):
 MODELS = {
     **{name: config(section) for name, section in SEQUENCES.items()},
     "around_direct": ensemble_of("direct"),
-    "cached_integer": config(CACHED, datatype="TYPE_INT32"),
-    "cached_bool": config(CACHED, datatype="TYPE_BOOL"),
-    "cached_float": config(CACHED),
-    "around_cached": ensemble_of("cached_float"),
-    "many_values": config(CACHED),
     "optional": config(input_options="optional: true"),
     "bool_rows": rows_of("TYPE_BOOL"),
     "integer_rows": rows_of("TYPE_INT32"),
@@ -252,41 +247,6 @@ def test_a_probe_behind_productions_sequences_is_a_backlog_and_a_dead_stub_is_no
         for _ in range(3):
             assert not probed.attempt() & {"ok", "backlog"}
         assert holders.answered <= dead_since + slots
-
-
-@pytest.mark.parametrize(
-    ("model", "asked"),
-    [
-        ("cached_integer", "cached_integer"),
-        ("cached_bool", "cached_bool"),
-        ("cached_float", "around_cached"),
-    ],
-)
-def test_a_cached_answer_does_not_show_that_a_model_serves(
-    server, probing, model, asked
-) -> None:
-    # Of floats there are many; two values stand for a small input.
-    override = {asked: {"inputs": {"x": {"values": [0, 1]}}}}
-    probed = probing(server, asked, overrides=override)
-    assert probed.attempt() <= {"ok", "cached"}
-    probed.wait({"cached"})
-    assert probed.serving is None
-    kill_stub(server, model)
-    for _ in range(10):
-        assert "ok" not in probed.attempt()
-        assert probed.serving is not True
-    detail = {status.verdict.detail for status in probed.meter.statuses()}
-    assert any("unproven" in text and "cached" in text for text in detail)
-
-
-def test_a_cached_model_that_takes_many_values_stays_proven(server, probing) -> None:
-    probed = probing(server, "many_values", timeout_seconds=10)
-    for _ in range(20):
-        assert probed.attempt() == {"ok"}
-    assert probed.serving is True
-    kill_stub(server, "many_values")
-    probed.attempt()
-    assert probed.serving is False
 
 
 def test_a_model_whose_inputs_are_all_optional_is_sent_them(server, probing) -> None:

@@ -78,21 +78,6 @@ def test_a_wrong_word_in_the_middle_of_a_stream_is_found(
     assert probing.failing() == {"expected"}
 
 
-def test_the_demo_language_model_answers_its_golden_text(access, recorded) -> None:
-    prompts = np.array(["why is it slow", "what is a queue"])
-    file, columns = recorded("llm", text_input=prompts, stream=[True, True])
-    texts = [text.decode() for text in columns["expected:text_output"].ravel()]
-    assert all(len(text.split()) > 1 for text in texts)
-    probing = Probing(access, "llm", data={"file": str(file)})
-    assert {verdict.outcome for verdict in probing.round()} == {"ok"}
-    words = texts[0].split(" ")
-    words[len(words) // 2] = "otherwise"
-    columns["expected:text_output"] = np.array([" ".join(words), texts[1]])
-    np.savez(file, **columns)
-    probing = Probing(access, "llm", data={"file": str(file)})
-    assert sorted(v.outcome for v in probing.round()) == ["bad_output", "ok"]
-
-
 def test_numbers_of_a_stream_are_compared_one_after_the_other(access, recorded) -> None:
     values = np.array([[1, 2, 6], [4, 4, 7]], np.float32)
     file, columns = recorded("stream", values=values)
