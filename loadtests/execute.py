@@ -77,9 +77,12 @@ def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> Run
         PlanError: the profile is more than one run can hold.
     """
     result = _sent(scenario, mix, options)
+    length: float | None = scenario.profile.length_seconds
+    if result.about.interrupted and result.about.mode == "open":
+        length = result.about.schedule_seconds
     about = replace(
         result.about,
-        schedule_seconds=scenario.profile.length_seconds,
+        schedule_seconds=length,
         goodput=scenario.goodput or "",
         slo=scenario.slo or "",
     )

@@ -6,7 +6,8 @@ The send time of each request is computed before the run and divided among sende
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -147,6 +148,13 @@ class Mix:
         """Weights in the order of the entries."""
         return [entry.weight for entry in self.entries]
 
+    def begun_at(self, share: float) -> Mix:
+        """Return it with the bodies of each entry in turns that begin at this share of them.
+
+        Several senders then do not all send the first ones.
+        """
+        return Mix(tuple(map(partial(_begun_at, share), self.entries)))
+
     @property
     def sha256(self) -> str:
         """SHA-256 of every body, in order: equal for two runs that send the same bytes."""
@@ -156,3 +164,8 @@ class Mix:
                 digest.update(len(body.data).to_bytes(8, "little"))
                 digest.update(body.data)
         return digest.hexdigest()
+
+
+def _begun_at(share: float, entry: Entry) -> Entry:
+    first = int(share * len(entry.bodies))
+    return replace(entry, bodies=entry.bodies[first:] + entry.bodies[:first])

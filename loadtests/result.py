@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveFloat  # noqa: TC002 - as above
+from pydantic import NonNegativeFloat, PositiveFloat  # noqa: TC002 - as above
 
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import quantile_rank
@@ -169,7 +169,7 @@ class About:
     payload_sha256: str
     started_at: float
     """Unix time."""
-    schedule_seconds: PositiveFloat | None = None
+    schedule_seconds: NonNegativeFloat | None = None
     """Length of the schedule, idle time at its ends included; of a closed loop, the time
     after which nothing is sent."""
     profile: Mapping[str, Any] = field(default_factory=dict)

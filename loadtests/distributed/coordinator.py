@@ -152,9 +152,10 @@ class Tally:
 
 @dataclass(slots=True)
 class Share:
-    """State and results of one worker."""
+    """State and results of one worker; it was ready at a Unix time."""
 
     ready: bool = False
+    ready_at: float = 0.0
     lost: bool = False
     failed: str = ""
     done: Mapping[str, Any] | None = None
@@ -201,8 +202,8 @@ class Coordinator:
             share.tally.merge(Tally.from_state(content["news"]))
         match what:
             case "ready":
-                share.ready = True
-                if all(s.ready or s.over for s in self.shares.values()):
+                share.ready, share.ready_at = True, time.time()
+                if self._complete:
                     self._start()
             case "done":
                 share.done = content
@@ -229,8 +230,12 @@ class Coordinator:
                 )
         if self.started_at is None and any(s.ready for s in self.shares.values()):
             late = time.monotonic() - self._asked_at > _READY_SECONDS
-            if late or all(s.ready or s.over for s in self.shares.values()):
+            if late or self._complete:
                 self._start()
+
+    @property
+    def _complete(self) -> bool:
+        return all(share.ready or share.over for share in self.shares.values())
 
     def over(self, quiet_seconds: float) -> bool:
         """Return whether all workers have reported, and Locust's reports are in."""
@@ -254,12 +259,9 @@ class Coordinator:
         ready = [worker for worker, share in self.shares.items() if share.ready]
         self.started_at = time.time() + _LEAD_SECONDS
         for place, worker in enumerate(ready):
-            order = {
-                "start_at": self.started_at,
-                "worker": place,
-                "workers": len(ready),
-            }
-            self._send("start", order, worker)
+            order = {"start_at": self.started_at, "workers": len(ready)}
+            order |= {"worker": place, "ready_at": self.shares[worker].ready_at}
+            self._send("start", {**order, "sent_at": time.time()}, worker)
         phases = self.scenario.profile.phases()
         self._closing.enter_context(self._announced.announced(phases))
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 EXIT_USAGE: Final = 2
 _DONE_SECONDS: Final = 10.0
+"""Time for the workers' results, once no answer is waited for any more."""
 _WEEK_SECONDS: Final = 7 * 86_400
 _POLL_SECONDS: Final = 0.25
 log = logging.getLogger("tritonwatch")
@@ -195,14 +196,16 @@ def _count(client_id: str, data: dict[str, Any], **_: object) -> None:
 def _end(environment: Any, **_: object) -> None:
     if isinstance(environment.runner, LocalRunner):
         _stop(environment)
-    gevent.spawn(_conclude, environment).join(_DONE_SECONDS + 1.0)
+    timeout = 0.0 if LOAD.scenario is None else LOAD.scenario.timeout_seconds
+    seconds = timeout + _DONE_SECONDS
+    gevent.spawn(_conclude, environment, seconds).join(seconds + 1.0)
 
 
-def _conclude(environment: Any) -> None:
+def _conclude(environment: Any, seconds: float) -> None:
     coordinator = LOAD.coordinator
     if coordinator is None:
         return
-    last = time.monotonic() + _DONE_SECONDS
+    last = time.monotonic() + seconds
     while not coordinator.over(0.0) and time.monotonic() < last:
         coordinator.check_workers(_alive(environment.runner))
         gevent.sleep(_POLL_SECONDS)
@@ -218,6 +221,7 @@ def _conclude(environment: Any) -> None:
             json_file.write(Path(result), json.dumps(coordinator.document()))
         except PlanError as error:
             log.error("%s", error)  # noqa: TRY400 - the reason is in the message
+            environment.process_exit_code = EXIT_USAGE
 
 
 # On each worker.

@@ -117,6 +117,7 @@ class _Run:
         self._thread.start()
         scenario, profile = self._scenario, self._scenario.profile
         worker, workers = int(start["worker"]), int(start["workers"])
+        mix = self._mix.begun_at(worker / workers)
         options = options_of(
             scenario,
             Options(
@@ -130,7 +131,7 @@ class _Run:
         if isinstance(profile, ClosedLoop):
             return run_closed(
                 target,
-                self._mix,
+                mix,
                 concurrency=self._concurrency,
                 duration_seconds=profile.duration_seconds,
                 # Each worker draws and begins sequences of its own.
@@ -141,7 +142,7 @@ class _Run:
         chosen = plan.share(plan.checked(arrivals), worker, workers, seed=scenario.seed)
         return run_open(
             target,
-            self._mix,
+            mix,
             arrivals,
             in_flight=scenario.in_flight,
             options=replace(options, chosen=chosen),
@@ -216,8 +217,6 @@ def _ended(result: RunResult) -> Frame:
                 "tokens": result.per_second(result.requests.tokens),
                 "responses": result.per_second(result.requests.responses),
             },
-            "planned": len(result.requests),
-            "payload_sha256": result.about.payload_sha256,
         },
     )
 

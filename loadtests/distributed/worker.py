@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
@@ -15,9 +16,12 @@ from loadtests.result import Outcome
 from loadtests.scenario import Scenario
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from loadtests.result import Requests
 
 _END_SECONDS: Final = 5.0
+"""Time for the sender's result, once no answer is waited for any more."""
 _BURST: Final = 500
 """Events fired without letting others run."""
 
@@ -38,6 +42,24 @@ _FAULTS: Final = {
 }
 
 
+def local_start(order: Mapping[str, Any], ready_at: float, now: float) -> float:
+    """Return the start of the run by this worker's clock.
+
+    The offset of the two clocks from two messages, one each way, as NTP has it (RFC 5905,
+    section 8): exact where both take as long. One that the messages' time explains is none.
+
+    Args:
+        order: `start_at`, `ready_at` (the worker's message came) and `sent_at`, by the
+            master's clock.
+        ready_at: when the worker sent its message, by its own clock.
+        now: when it got the order.
+    """
+    start, came, sent = (float(order[k]) for k in ("start_at", "ready_at", "sent_at"))
+    offset = ((came - ready_at) + (sent - now)) / 2
+    explained = ((now - ready_at) - (sent - came)) / 2
+    return start - offset if abs(offset) > explained else start
+
+
 class WorkerRun:
     """One run of this worker. Everything happens in gevent's hub."""
 
@@ -46,6 +68,7 @@ class WorkerRun:
         self._scenario = Scenario.model_validate_json(scenario)
         self._users = 0
         self._started_at: float | None = None
+        self._ready_at = 0.0
         self._ended = False
         self._entries: list[str] = []
         self._news = Tally()
@@ -60,8 +83,8 @@ class WorkerRun:
 
     def start(self, order: dict[str, Any]) -> None:
         """Set the common start and this worker's share, when all workers are ready."""
-        self._started_at = float(order["start_at"])
-        self._order(json.dumps(order))
+        self._started_at = local_start(order, self._ready_at, time.time())
+        self._order(json.dumps({**order, "start_at": self._started_at}))
         self._resize()
 
     def user_came(self) -> None:
@@ -78,7 +101,7 @@ class WorkerRun:
         """Stop sending; wait for requests in flight, for a limited time."""
         if not self._ended:
             self._order(json.dumps({"stop": True}))
-        self._reader.join(_END_SECONDS)
+        self._reader.join(self._scenario.timeout_seconds + _END_SECONDS)
         if self._sender.poll() is None and not self._ended:
             self._sender.kill()
             self._reader.join(_END_SECONDS)
@@ -114,6 +137,7 @@ class WorkerRun:
         match frame.kind:
             case "ready":
                 self._entries = list(frame.content["entries"])
+                self._ready_at = time.time()
                 self._send_to_master("ready", {})
             case "batch" if frame.requests is not None:
                 objective = self._scenario.objective()

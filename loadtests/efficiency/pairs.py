@@ -15,6 +15,7 @@ import numpy as np
 from exporter.own_requests.own_request import own_request
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.tensors import array_dtype, decode
+from loadtests import tls
 from loadtests.efficiency import efficiency_report
 from loadtests.efficiency.efficiency_report import PairReport
 from loadtests.engine import Options
@@ -77,6 +78,8 @@ def compare(
     reasons: set[str] = set()
     results: list[RunResult] = []
     mixes = [prepared(single) for single in singles]
+    # First: data that do not fit are found before the blocks.
+    accuracy, change, rows = _accuracy(scenario, names, data)
     with Guard(scenario.target.target(), GuardLimits()) as guard:
         rng = np.random.default_rng((scenario.seed, _ORDER))
         for number in range(pairs):
@@ -86,7 +89,6 @@ def compare(
                 reasons |= _note(seen[place], results[-1], meter, singles[place])
     machine = guard.watch().verdict()
     reasons.update(machine.reasons)
-    accuracy, change, rows = _accuracy(scenario, names, data)
     about = results[-1].about
     return PairReport(
         reference=names[0],
@@ -156,7 +158,11 @@ def _accuracy(
     target = scenario.target.target()
     if target.protocol != "grpc":
         raise PlanError("found protocol http; labelled rows need gRPC")
-    client = GrpcClient(target.address, headers=dict(target.headers))
+    client = GrpcClient(
+        target.address,
+        credentials=tls.grpc_credentials(target),
+        headers=dict(target.headers),
+    )
     try:
         right = {name: _right(client, name, data) for name in names}
     finally:
@@ -176,8 +182,9 @@ def _right(client: GrpcClient, model: str, data: Path) -> NDArray[np.bool_]:
         raise PlanError(f"found columns {sorted(columns)}; want {wanted}", str(data))
     labels = columns[_LABEL]
     right: list[NDArray[np.bool_]] = []
-    for start in range(0, len(labels), _ROWS_A_REQUEST):
-        chosen = slice(start, start + _ROWS_A_REQUEST)
+    size = min(_ROWS_A_REQUEST, spec.max_batch_size or _ROWS_A_REQUEST)
+    for start in range(0, len(labels), size):
+        chosen = slice(start, start + size)
         inputs = {
             t.name: columns[t.name][chosen].astype(array_dtype(t.datatype))
             for t in spec.inputs

@@ -285,8 +285,12 @@ class _Run:
         interrupted: bool,
     ) -> RunResult:
         requests = recorder.requests
-        if self._mode == "closed":
+        length = self._length
+        if self._mode == "closed" or interrupted:
             requests = requests.where(slice(0, recorder.started))
+        if self._mode == "open" and interrupted:
+            # What was not due before it was stopped was not missed.
+            length = float(requests.intended.max(initial=0.0))
         lost = np.isfinite(requests.sent) & (requests.outcome == Outcome.UNSENT)
         requests.outcome[lost] = Outcome.TIMEOUT
         requests.done[lost] = elapsed
@@ -302,7 +306,7 @@ class _Run:
                 in_flight=self._in_flight,
                 payload_sha256=self._mix.sha256,
                 started_at=started_at,
-                schedule_seconds=self._length,
+                schedule_seconds=length,
                 profile=self._options.profile or {},
                 versions=surroundings.versions(),
                 hardware=surroundings.hardware(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import zipfile
 from pathlib import Path  # noqa: TC003 - pydantic reads it at run time
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -28,6 +29,7 @@ _UNREADABLE: Final = (
     csv.Error,
     OverflowError,
     RecursionError,
+    zipfile.BadZipFile,
 )
 
 

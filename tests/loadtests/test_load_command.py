@@ -6,13 +6,13 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from commands import COMMAND
 from fake_triton import EmptyTensor, FakeModel, FakeTriton, Slow
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta
 from waiting import IGNORING_SIGINT, patience
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 ROOT = Path(__file__).parents[2]
-COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 
 
 @pytest.fixture
@@ -254,12 +253,13 @@ def test_every_problem_of_a_scenario_is_told_at_once(run, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("shell", [(), IGNORING_SIGINT])
-def test_ctrl_c_ends_a_run_with_what_there_is(shell) -> None:
+def test_ctrl_c_ends_a_run_with_what_there_is(shell, tmp_path) -> None:
+    file = tmp_path / "run.json"
     with FakeTriton([FakeModel("m")]) as fake:
         child = subprocess.Popen(
             [
                 *(*shell, COMMAND, "load", "run"),
-                *("--address", fake.grpc, "--model", "m"),
+                *("--address", fake.grpc, "--model", "m", "--json", str(file)),
                 *("--profile", "constant", "--rate", "50", "--duration", "600"),
             ],
             stdout=subprocess.PIPE,
@@ -276,6 +276,8 @@ def test_ctrl_c_ends_a_run_with_what_there_is(shell) -> None:
     assert child.returncode == 3, err
     assert "INVALID: the run was interrupted" in out
     assert "correct answers per second  " in out
+    result = result_file.read(file)  # 30,000 requests were planned
+    assert 20 <= len(result.requests) < 50 * result.about.schedule_seconds + 2 < 10_000
 
 
 def test_progress_is_told_while_it_runs() -> None:

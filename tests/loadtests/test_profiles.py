@@ -267,6 +267,7 @@ def test_a_profile_that_cannot_be_says_what_would_be_right(values, said) -> None
         ("times.txt", "", "shape (0,)"),
         ("times.txt", "one\n", "which cannot be read"),
         ("times.npy", "", "which cannot be read"),
+        ("times.npy", "PK\x03\x04 no archive", "which cannot be read"),
         ("times.json", '[{"a": 1}]', "which cannot be read"),
         ("times.json", "[1, [2]]", "which cannot be read"),
         ("times.json", f"[1{'0' * 400}]", "which cannot be read"),
