@@ -21,13 +21,18 @@ import numpy as np
 from exporter.histograms.buckets import (
     FIRST_INDEX,
     MIDDLE,
+    SCHEMA,
     ZERO_THRESHOLD,
     Buckets,
     SparseCounts,
     slot_of,
     tally,
 )
-from exporter.histograms.histogram_state import MAX_COUNT, HistogramState
+from exporter.histograms.histogram_state import (
+    MAX_COUNT,
+    STATE_VERSION,
+    HistogramState,
+)
 from exporter.histograms.quantiles import RankedBuckets, interval_ranks, quantile_rank
 
 if TYPE_CHECKING:
@@ -265,14 +270,16 @@ class Histogram:
     def to_state(self) -> dict[str, Any]:
         """Return the state as JSON values, for `from_state`."""
         offset, counts = self.buckets()
-        return HistogramState(
-            prometheus_offset=offset,
-            counts=tuple(counts.tolist()),
-            zero_count=self._zero,
-            sum=self.sum,
-            min=self.min,
-            max=self.max,
-        ).to_mapping()
+        return {
+            "version": STATE_VERSION,
+            "schema": SCHEMA,
+            "prometheus_offset": offset,
+            "counts": counts.tolist(),
+            "zero_count": self._zero,
+            "sum": self.sum,
+            "min": self.min,
+            "max": self.max,
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Histogram:
@@ -281,7 +288,7 @@ class Histogram:
         Raises:
             ValueError: if the state is of another version or contradicts itself.
         """
-        checked = HistogramState.from_mapping(state)
+        checked = HistogramState.model_validate(state)
         histogram = cls()
         first = checked.prometheus_offset - FIRST_INDEX
         histogram._counts.add(first, np.array(checked.counts, np.int64))

@@ -25,42 +25,42 @@ def test_a_state_survives_json(values):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version is 2; expected 1"),
-        ({"version": None}, "version is None; expected 1"),
-        ({"version": True}, "version is True; expected 1"),
-        ({"schema": 3}, "schema is 3; expected 5"),
-        ({"counts": "11"}, "counts is '11'; expected a list"),
-        ({"counts": [1] * 1601}, "counts is .*; expected a list of up to 1600"),
-        ({"counts": [1, -1, 2]}, "-1; expected a whole number >= 0"),
-        ({"counts": [1.0]}, "1.0; expected a whole number >= 0"),
-        ({"counts": [True]}, "True; expected a whole number >= 0"),
-        ({"counts": [2**60]}, "count is 1152921504606846976; expected at most"),
-        ({"counts": [10**40]}, "expected at most"),
-        ({"zero_count": None}, "None; expected a whole number >= 0"),
-        ({"prometheus_offset": 641}, "prometheus_offset is 641; expected"),
-        ({"prometheus_offset": -960}, "prometheus_offset is -960; expected"),
-        ({"prometheus_offset": "0"}, "prometheus_offset is '0'; expected"),
-        ({"sum": None}, "sum is None; expected a number"),
-        ({"sum": True}, "sum is True; expected a number"),
-        ({"sum": math.nan}, "sum is nan; expected a finite number"),
-        ({"sum": -1.0}, "sum is -1.0; expected a finite number"),
-        ({"sum": 1e6}, "sum is 1000000.0; expected .* for these counts"),
-        ({"sum": 0.0}, "sum is 0.0; expected .* for these counts"),
-        ({"min": 5.0}, "min is 5.0; expected a value in bucket"),
-        ({"max": "1"}, "max is '1'; expected a number"),
-        ({"max": 10**400}, "max is .*; expected a finite number"),
-        ({"max": 0.001}, "max is 0.001; expected a value in bucket"),
-        ({"counts": []}, "sum, min or max is 'given'; expected absent"),
+        ({"version": 2}, "version"),
+        ({"version": None}, "version"),
+        ({"version": True}, "version"),
+        ({"schema": 3}, "schema"),
+        ({"counts": "11"}, "counts"),
+        ({"counts": [1] * 1601}, "counts"),
+        ({"counts": [1, -1, 2]}, r"counts\.1"),
+        ({"counts": [1.0]}, r"counts\.0"),
+        ({"counts": [True]}, r"counts\.0"),
+        ({"counts": [2**60]}, "count is 1152921504606846976; want at most"),
+        ({"counts": [10**40]}, "want at most"),
+        ({"zero_count": None}, "zero_count"),
+        ({"prometheus_offset": 641}, "prometheus_offset is 641; want"),
+        ({"prometheus_offset": -960}, "prometheus_offset is -960; want"),
+        ({"prometheus_offset": "0"}, "prometheus_offset"),
+        ({"sum": None}, "sum"),
+        ({"sum": True}, "sum"),
+        ({"sum": math.nan}, "sum"),
+        ({"sum": -1.0}, "sum"),
+        ({"sum": 1e6}, "sum is 1000000.0; want .* for these counts"),
+        ({"sum": 0.0}, "sum is 0.0; want .* for these counts"),
+        ({"min": 5.0}, "min is 5.0; want a value in bucket"),
+        ({"max": "1"}, "max"),
+        ({"max": 10**400}, "max"),
+        ({"max": 0.001}, "max is 0.001; want a value in bucket"),
+        ({"counts": []}, "sum, min or max is 'given'; want none"),
     ],
 )
 def test_a_state_that_is_wrong_is_refused_with_the_reason(change, message):
     state = histogram_of([0.5, 0.5, 0.5]).to_state() | change
-    with pytest.raises(ValueError, match="^histogram state: .*" + message):
+    with pytest.raises(ValueError, match=f"HistogramState\n.*{message}"):
         Histogram.from_state(state)
 
 
 def test_a_state_that_is_no_mapping_is_refused():
-    with pytest.raises(ValueError, match=r"^histogram state: .* \[1\]; expected a map"):
+    with pytest.raises(ValueError, match="valid dictionary"):
         Histogram.from_state([1])
 
 
