@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from commands import COMMAND
-from fake_triton import EmptyTensor, FakeModel, FakeTriton, Slow
+from fake_triton import FakeModel, FakeTriton, Slow
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta
 from waiting import IGNORING_SIGINT, patience
 
 from exporter.cli import main
 from loadtests import result_file
-from loadtests.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,25 +36,6 @@ def run(capfd):
         return status, out, err
 
     return invoke
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-@pytest.mark.parametrize("model", ["double", "total", "slow"])
-def test_every_kind_of_model_runs_over_each_protocol(
-    loaded, run, protocol, model, tmp_path
-) -> None:
-    file = tmp_path / "run.json"
-    status, out, err = run(
-        *("--protocol", protocol, "--address", getattr(loaded, protocol)),
-        *("--model", model, "--profile", "poisson", "--rate", "40"),
-        *("--duration", "0.8", "--json", file),
-    )
-    assert err == ""
-    # A busy machine may be the bottleneck, and is told so: then it is 3.
-    assert status in (0, 3), out
-    result = result_file.read(file)
-    assert result.requests.count(Outcome.OK) == len(result.requests) > 10, out
-    assert result.about.profile["kind"] == "poisson"
 
 
 def test_a_stream_corruption_and_a_mix_run(loaded, run) -> None:
@@ -101,22 +81,6 @@ def test_the_status_says_whether_the_slo_was_held(run) -> None:
         # The sender's own delay may be more than 10 % of 40 ms here; that is told first.
         assert status in (1, 3), out
         assert "MISSED" in out
-
-
-def test_a_server_that_answers_nothing_with_success_is_a_hundred_percent_wrong(
-    run,
-) -> None:
-    with FakeTriton([FakeModel("m")]) as fake:
-        fake.on("infer").reply(times=1)  # the request that tries it out
-        fake.on("infer").reply(EmptyTensor())
-        status, out, _ = run(
-            *("--address", fake.http, "--protocol", "http", "--model", "m"),
-            *("--profile", "constant", "--rate", "20", "--duration", "1"),
-        )
-    # A busy machine may be the bottleneck, and is told so: then it is 3.
-    assert status in (1, 3), out
-    assert re.search(r"failed\s+100 % of \d+\n", out), out
-    assert re.search(r"Errors\n\s+\d+ wrong\.\n", out), out
 
 
 @pytest.mark.parametrize(
@@ -174,18 +138,6 @@ def test_bad_input_is_told_in_a_sentence(run, arguments, status, told) -> None:
     assert (found, out) == (status, "")
     assert told in err
     assert "Traceback" not in err
-
-
-def test_a_payload_that_does_not_fit_is_told_before_the_run(
-    loaded, run, tmp_path
-) -> None:
-    np.savez(tmp_path / "narrow.npz", x=np.ones((4, 5), np.float32))
-    status, out, err = run(
-        *("--address", loaded.grpc, "--model", "double", "--concurrency", "1"),
-        *("--data", tmp_path / "narrow.npz"),
-    )
-    assert (status, out) == (2, "")
-    assert "samples of the shape [5] for 'x'; double takes [8]" in err
 
 
 @pytest.mark.parametrize("target", ["5", "{headers: 5}"])

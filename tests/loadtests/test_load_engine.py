@@ -14,7 +14,6 @@ from fake_triton import (
     INTERNAL,
     QUEUE_FULL,
     Body,
-    Dripping,
     Dropped,
     EmptyTensor,
     FakeModel,
@@ -262,13 +261,6 @@ def test_a_lie_after_many_right_answers_is_found(
     result = send(target, mix, 20)
     assert result.requests.count(Outcome.OK) == 10
     assert result.requests.count(Outcome.WRONG) == 10
-
-
-def test_an_answer_in_drops_is_read_whole(fake, target_of, mix_of) -> None:
-    target = target_of(fake, "http")
-    mix = mix_of(target, "fake")
-    fake.on("infer").reply(Dripping(0.0005))
-    assert send(target, mix, 4).requests.count(Outcome.OK) == 4
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -81,18 +81,6 @@ def test_a_run_measures_what_the_model_s_formulas_say(server, protocol) -> None:
     assert (requests.longest_gap >= requests.mean_gap - 1e-6).all()
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_latency_counts_from_when_a_request_was_due(server, protocol) -> None:
-    """Eight at most run at once: of twenty that are due together the last wait."""
-    profile = {"kind": "constant", "requests_per_second": 200, "duration_seconds": 0.1}
-    scenario = scenario_of(server, protocol, profile)
-    requests = execute(scenario, prepared(scenario)).requests
-    first = np.sort(requests.first - requests.intended)
-    assert requests.count(Outcome.OK) == len(requests) == 20
-    # Two rounds of answers lie between the first and the last.
-    assert first[-1] - first[0] > 2 * (ANSWER - 1) * (DECODE + DECODE_REQUEST)
-
-
 TRIES = 3
 """A busy machine spoils runs of a search: one search finds what the model can."""
 

@@ -277,25 +277,6 @@ async def test_runs_never_overlap_and_follow_each_other_at_the_interval():
     assert scene.collector.most_at_once == 1
 
 
-async def test_a_run_longer_than_the_interval_puts_the_next_one_off():
-    class Slow(Collector):
-        def collect(self):
-            samples = super().collect()
-            self.at_once += 1
-            time.sleep(0.15)
-            self.at_once -= 1
-            return samples
-
-    scene = Scene((UP,), interval_seconds=0.06)
-    scene.collector = Slow((UP,))
-
-    async def script(scene):
-        await until(lambda: scene.collector.runs >= 4)
-
-    await running(scene, script)
-    assert scene.collector.most_at_once == 1
-
-
 async def test_one_that_hangs_does_not_hold_the_others():
     hung, fine = Scene("hang", interval_seconds=0.1), Scene((UP,), interval_seconds=0.1)
 

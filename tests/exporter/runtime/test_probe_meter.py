@@ -80,18 +80,6 @@ def test_outcomes_are_counted_and_the_latest_one_speaks(outcomes):
         assert not subject.latest(outcome, 100 + FRESH + 1, FRESH)
 
 
-def test_targets_are_counted_apart():
-    subject = meter()
-    subject.record(GRPC, ok(), 100)
-    subject.record(HTTP, Verdict("timeout", 1.0), 100)
-    subject.record(OTHER, ok(), 100)
-    assert values_of(subject, catalogue.PROBE_SUCCESS) == {
-        ("m", "1", "grpc", "p"): True,
-        ("m", "1", "http", "p"): False,
-        ("other", "2", "grpc", "p"): True,
-    }
-
-
 @pytest.mark.parametrize("order", [(GRPC, HTTP), (HTTP, GRPC)])
 def test_a_model_serves_while_every_protocol_goes_through(order):
     subject = meter()
@@ -180,15 +168,6 @@ def test_a_quantile_is_absent_until_the_count_can_bound_it():
     assert first["0.5"] == 6
     assert list(first) == ["0.5", "0.9", "0.95", "0.99", "0.999"]
     assert first["0.999"] >= 4000
-
-
-def test_quantiles_are_those_of_the_probes():
-    subject = meter()
-    for number in range(1000):
-        subject.record(GRPC, ok(0.001 * (number + 1)), 100)
-    found = quantiles(subject)
-    assert found["0.5"] == pytest.approx(0.5, rel=0.03)
-    assert found["0.99"] == pytest.approx(0.99, rel=0.03)
 
 
 def test_only_the_window_speaks():

@@ -106,18 +106,6 @@ def test_a_verdict_on_a_target_that_has_gone_is_dropped():
 # Attempts that hang or break.
 
 
-def test_a_hung_target_costs_the_others_nothing():
-    async def script(scene):
-        scene.probe.hung["m0"] = 0
-        await asyncio.sleep(200)
-        assert len(scene.starts["m0"]) == 1
-        for name in ("m1", "m2"):
-            assert scene.gaps(name) == pytest.approx([10] * len(scene.gaps(name)))
-            assert len(scene.gaps(name)) >= 18
-
-    play(["m0", "m1", "m2"], script, jitter_ratio=0)
-
-
 def test_when_every_worker_hangs_it_is_said_and_ends_by_itself():
     hanging = names(WORKERS)
 

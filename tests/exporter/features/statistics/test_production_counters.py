@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 
 import pytest
 from accesses import access_to
@@ -118,29 +116,6 @@ def test_a_model_that_left_before_it_was_counted_delays_no_busy_times(looked, fa
         looked()
     assert before is None
     assert list(looked.work.current.models) == [("m", "1")]
-
-
-def test_probes_that_never_rest_cost_production_nothing(looked, fake):
-    stop = threading.Event()
-
-    def probe():
-        while not stop.is_set():
-            with looked.own.request([(("m", "1"), 1)]):
-                time.sleep(0.01)
-            time.sleep(0.01)
-            fake.served("m", 1)  # a moment after its answer
-
-    threads = [threading.Thread(target=probe) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        assert looked() == 0
-        fake.served("m", 50)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert [looked(), looked()][1] == 50
 
 
 def test_a_model_that_comes_later_counts_from_its_first_request(looked, fake):

@@ -104,19 +104,6 @@ def test_spans_of_no_request_are_dropped_in_time():
     assert joiner.waiting == 0
 
 
-def test_the_buffer_is_bounded_whatever_comes():
-    spans = otlp_traces.from_json(JSON).spans
-    joiner = SpanJoiner(max_bytes=100_000)
-    for part in ("compute", "model", "network"):
-        for number in range(1000):
-            span = next(s for s in spans if s.part == part)
-            other = type(span)(
-                part, f"{part}{number}", f"up{part}{number}", span.marks, span.identity
-            )
-            joiner.add([other], 0.0)
-    assert 50 <= joiner.waiting <= 150
-
-
 def edited(change):
     document = json.loads(JSON)
     span = document["resourceSpans"][0]["scopeSpans"][0]["spans"][1]
@@ -152,6 +139,9 @@ HOSTILE = {
     ),
     "a version as word": edited(
         lambda s: s["attributes"][1].update(value={"stringValue": "latest"})
+    ),
+    "a version of a thousand digits": edited(
+        lambda s: s["attributes"][1].update(value={"intValue": "9" * 1000})
     ),
     "a lone surrogate": edited(
         lambda s: s["attributes"][0].update(value={"stringValue": "\ud800"})
@@ -263,29 +253,12 @@ def test_a_million_empty_parts_cost_less_than_as_many_bytes_of_spans(name):
     assert cost(READERS[kind], body) < honest / 2
 
 
-def test_deep_arrays_cost_less_than_parsing_them():
-    _, body = MILLION_EMPTY["deep arrays"]
-    before = time.thread_time()
-    json.loads(body)
-    parsing = time.thread_time() - before
-    before = time.thread_time()
-    with pytest.raises(TraceBodyError):
-        otlp_traces.from_json(body)
-    assert time.thread_time() - before < parsing / 4
-
-
 def test_names_are_cut_to_the_longest_that_a_model_can_have():
     long = edited(
         lambda s: s["attributes"][0].update(value={"stringValue": "\U0001f600" * 999})
     )
     names = {s.identity.model for s in otlp_traces.from_json(long).spans if s.identity}
     assert max(len(name.encode()) for name in names) == 256
-
-
-def test_a_version_of_a_thousand_digits_is_refused():
-    body = edited(lambda s: s["attributes"][1].update(value={"intValue": "9" * 1000}))
-    with pytest.raises(TraceBodyError):
-        otlp_traces.from_json(body)
 
 
 @pytest.mark.parametrize("part", ["model", "compute", "network"])

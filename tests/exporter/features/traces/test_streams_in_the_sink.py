@@ -25,14 +25,6 @@ def count(target, spec):
     return found["m", "1"].histogram.count if found else 0
 
 
-def test_an_answer_that_is_not_streamed_is_no_first_response():
-    whole = Responses(1, 20.0)
-    target = sink(decoupled=["m"])
-    target.add("otlp", [trace(1, responses=STREAM), trace(2, responses=whole)], 0.0)
-    first = histograms(target, catalogue.FIRST_RESPONSE)["m", "1"].histogram
-    assert (first.count, first.sum) == (1, pytest.approx(0.5))
-
-
 def test_a_streamed_request_counts_once_and_each_of_its_gaps():
     target = sink(decoupled=["m"])
     target.add("otlp", [trace(1, responses=STREAM), trace(2, responses=ONE)], 0.0)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
-from requirements import as_nobody, lacking, require_root
+from requirements import as_nobody
 
 from exporter.errors import SourceError
 from exporter.features.traces import trace_files
@@ -300,40 +299,6 @@ def test_files_are_read_after_a_clock_that_was_ahead_is_set_back(tmp_path, monke
     assert following.count("beyond_limit") == 5
     following.write("t.json.50", content(50))
     assert following.poll() == [50]
-
-
-def test_a_full_disk_leaves_open_arrays_that_the_owner_clears(tmp_path):
-    require_root("mounting a small disk")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        lacking(f"cannot mount a small disk here: {mounted.stderr.decode()}")
-    try:
-        following = Following(disk, owner=True)
-        written = 0
-        while written < 10_000:
-            text = content(*range(written, written + 20))
-            try:
-                following.write(f"t.json.{written}", text)
-            except OSError:
-                break
-            written += 20
-        assert 0 < written < 10_000
-        assert following.poll() == list(range(written))
-        following.now = 10.0
-        rest = following.poll()
-        assert rest == list(range(written, written + len(rest)))
-        assert len(rest) < 20
-        assert list(disk.iterdir()) == []
-        following.write("t.json.0", content(77))
-        assert following.poll() == [77]
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_a_thousand_restarts_hold_no_memory_of_gone_files(tmp_path):

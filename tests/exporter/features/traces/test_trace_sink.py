@@ -189,17 +189,6 @@ def test_an_id_that_is_none_makes_no_exemplar(trace_id):
     assert sample.exemplars == ()
 
 
-def test_records_that_led_to_no_trace_are_counted_by_source():
-    target = sink()
-    target.count("otlp", "invalid", 3)
-    target.count("otlp", "invalid", 2)
-    target.count("file", "malformed")
-    counted = {k: v for k, v in values(target, catalogue.TRACE_RECORDS).items() if v}
-    assert counted == {("otlp", "invalid"): 5, ("file", "malformed"): 1}
-    assert target.counted("otlp", "invalid") == 5
-    assert target.counted("file", "invalid") == 0
-
-
 def test_every_outcome_is_there_from_the_start():
     shown = values(sink(), catalogue.TRACE_RECORDS)
     assert set(shown) == {(s, o) for s in ("otlp", "file") for o in OUTCOMES}
