@@ -4,49 +4,36 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
 import helm_python
-import kubernetes_validate
 import pytest
 import yaml
+from helm_charts import CHART, DEPLOY, rendered
 from requirements import require
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-CHART = DEPLOY / "helm" / "tritonwatch"
 RULES = sorted((DEPLOY / "prometheus" / "rules").glob("*.yaml"))
 DASHBOARDS = sorted((DEPLOY.parent / "grafana" / "dashboards").glob("*.json"))
-OPERATORS_KINDS = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 
 
-def rendered(values: dict, kind: str) -> list[dict]:
-    """The documents of a kind, each valid for the oldest and a newer Kubernetes."""
-    with helm_python.Chart.load(str(CHART)) as chart:
-        chart.validate_schema(values)
-        pages = chart.render(values, name="prod", namespace="ml")
-    found = [d for page in pages.values() for d in yaml.safe_load_all(page) if d]
-    for document in found:
-        if document["kind"] not in OPERATORS_KINDS:
-            for version in ("1.29", "1.33"):
-                kubernetes_validate.validate(document, version, strict=True)
-    return [d for d in found if d["kind"] == kind]
+def of_kind(values: dict, kind: str) -> list[dict]:
+    return [d for d in rendered(values) if d["kind"] == kind]
 
 
 def pod(values: dict) -> dict:
-    [deployment] = rendered(values, "Deployment")
+    [deployment] = of_kind(values, "Deployment")
     return deployment["spec"]["template"]["spec"]
 
 
 def test_nothing_of_it_is_there_unless_asked_for() -> None:
     for kind in ("ServiceAccount", "ServiceMonitor", "PodMonitor", "PrometheusRule"):
-        assert rendered({}, kind) == []
-    assert len(rendered({}, "ConfigMap")) == 1
+        assert of_kind({}, kind) == []
+    assert len(of_kind({}, "ConfigMap")) == 1
     assert pod({}).keys().isdisjoint({"serviceAccountName", "imagePullSecrets"})
 
 
 def test_a_service_account_is_created_and_still_mounts_no_token() -> None:
     account = {"create": True, "annotations": {"example.org/role": "watch"}}
-    [created] = rendered({"serviceAccount": account}, "ServiceAccount")
+    [created] = of_kind({"serviceAccount": account}, "ServiceAccount")
     assert created["metadata"]["name"] == "prod-tritonwatch"
     assert created["metadata"]["annotations"] == {"example.org/role": "watch"}
     assert created["automountServiceAccountToken"] is False
@@ -57,9 +44,9 @@ def test_a_service_account_is_created_and_still_mounts_no_token() -> None:
 
 def test_an_account_of_another_chart_is_used_and_not_created() -> None:
     values = {"serviceAccount": {"name": "mine"}}
-    assert rendered(values, "ServiceAccount") == []
+    assert of_kind(values, "ServiceAccount") == []
     assert pod(values)["serviceAccountName"] == "mine"
-    [created] = rendered(
+    [created] = of_kind(
         {"serviceAccount": {"create": True, "name": "mine"}}, "ServiceAccount"
     )
     assert created["metadata"]["name"] == "mine"
@@ -93,14 +80,14 @@ def test_monitors_select_what_the_chart_makes(mode) -> None:
         "mode": mode,
         "scrape": {"serviceMonitor": monitor, "podMonitor": monitor},
     }
-    [of_service] = rendered(values, "ServiceMonitor")
-    [service] = rendered(values, "Service")
+    [of_service] = of_kind(values, "ServiceMonitor")
+    [service] = of_kind(values, "Service")
     wanted = of_service["spec"]["selector"]["matchLabels"]
     assert wanted.items() <= service["metadata"]["labels"].items()
     [endpoint] = of_service["spec"]["endpoints"]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
     assert (endpoint["path"], endpoint["interval"]) == ("/metrics", "5s")
-    [of_pods] = rendered(values, "PodMonitor")
+    [of_pods] = of_kind(values, "PodMonitor")
     for document in (of_service, of_pods):
         assert document["metadata"]["labels"]["release"] == "kps"
 
@@ -115,7 +102,7 @@ def test_the_shipped_rules_are_prometheus_rules(tmp_path) -> None:
             "grafanaUrl": "https://grafana.example",
         }
     }
-    found = rendered(values, "PrometheusRule")
+    found = of_kind(values, "PrometheusRule")
     shipped = [yaml.safe_load(path.read_text("utf-8"))["groups"] for path in RULES]
     assert len(found) == len(shipped)
     for document, groups in zip(found, shipped, strict=True):
@@ -145,14 +132,14 @@ def test_the_shipped_rules_are_prometheus_rules(tmp_path) -> None:
 
 
 def test_rules_without_addresses_are_as_shipped() -> None:
-    found = rendered({"prometheusRule": {"enabled": True}}, "PrometheusRule")
+    found = of_kind({"prometheusRule": {"enabled": True}}, "PrometheusRule")
     specs = [document["spec"] for document in found]
     assert specs == [yaml.safe_load(path.read_text("utf-8")) for path in RULES]
 
 
 def test_dashboards_are_config_maps_that_grafanas_sidecar_finds() -> None:
     values = {"dashboards": {"enabled": True, "annotations": {"folder": "Triton"}}}
-    maps = rendered(values, "ConfigMap")
+    maps = of_kind(values, "ConfigMap")
     boards = [m for m in maps if m["metadata"]["labels"].get("grafana_dashboard")]
     assert len(boards) == len(DASHBOARDS) == len(maps) - 1
     contents = {name: text for m in boards for name, text in m["data"].items()}
@@ -164,7 +151,7 @@ def test_dashboards_are_config_maps_that_grafanas_sidecar_finds() -> None:
         assert len(json.dumps(board)) < 1_000_000, "Kubernetes takes a mebibyte"
     other = {"dashboards": {"enabled": True, "labels": {"board": "yes"}}}
     [first, *_] = [
-        m for m in rendered(other, "ConfigMap") if m["metadata"]["labels"].get("board")
+        m for m in of_kind(other, "ConfigMap") if m["metadata"]["labels"].get("board")
     ]
     assert first["metadata"]["labels"]["board"] == "yes"
 

@@ -10,20 +10,24 @@ import sys
 from pathlib import Path
 
 import helm_python
-import kubernetes_validate
 import promql
 import pytest
 import yaml
+from helm_charts import (
+    CHART,
+    DEPLOY,
+    assert_valid,
+    documents,
+    loaded_config,
+    one,
+    rendered,
+    within_another,
+)
 
 from exporter.config import configuration
 from exporter.features.slo.slo_rules import rules_file
 
 ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
-CHART = DEPLOY / "helm" / "tritonwatch"
-KUBERNETES = ("1.29", "1.33")
-# The operator's own kinds are in no Kubernetes schema.
-FOREIGN_KINDS = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 VALUES = {
     "as it is": {},
     "everything": {
@@ -55,23 +59,6 @@ def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
     )
-
-
-def documents(text: str) -> list[dict]:
-    return [d for d in yaml.safe_load_all(text) if d]
-
-
-def assert_valid(document: dict) -> None:
-    if document["kind"] in FOREIGN_KINDS:
-        return
-    for version in KUBERNETES:
-        kubernetes_validate.validate(document, version, strict=True)
-
-
-def rendered(values: dict, chart: Path = CHART) -> list[dict]:
-    with helm_python.Chart.load(str(chart)) as loaded:
-        pages = loaded.render(values, name="prod", namespace="ml")
-    return [d for page in pages.values() for d in documents(page)]
 
 
 def containers(pod: dict) -> list[dict]:
@@ -229,8 +216,6 @@ class TestHelm:
     @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
     def test_what_it_renders_is_valid(self, values) -> None:
         found = rendered(values)
-        for document in found:
-            assert_valid(document)
         kinds = {d["kind"] for d in found}
         assert ("Deployment" in kinds) == (values.get("mode") != "sidecar")
         for document in found:
@@ -250,10 +235,7 @@ class TestHelm:
     def test_the_configuration_it_writes_names_one_process(
         self, values, host, tmp_path
     ) -> None:
-        [written] = [d for d in rendered(values) if d["kind"] == "ConfigMap"]
-        file = tmp_path / "tritonwatch.yaml"
-        file.write_text(written["data"]["tritonwatch.yaml"])
-        target = configuration.load(file).target
+        target = loaded_config(rendered(values), tmp_path).target
         grpc = values.get("config", {}).get("target", {}).get("grpc")
         assert target.grpc == (grpc or f"{host}:8001")
         assert (target.http, target.metrics) == (f"{host}:8000", f"{host}:8002")
@@ -261,7 +243,7 @@ class TestHelm:
     def test_a_changed_configuration_is_a_new_pod(self) -> None:
         sums = set()
         for values in ({}, {"config": {"target": {"grpc": "mine:1"}}}):
-            [found] = [d for d in rendered(values) if d["kind"] == "Deployment"]
+            found = one(rendered(values), "Deployment")
             template = found["spec"]["template"]["metadata"]
             sums.add(template["annotations"]["checksum/config"])
         assert len(sums) == 2
@@ -286,46 +268,13 @@ class TestHelm:
             chart.validate_schema(values)
 
     def test_another_chart_takes_the_container_into_its_own_pod(self, tmp_path) -> None:
-        parent = tmp_path / "mine"
-        shutil.copytree(CHART, parent / "charts" / "tritonwatch")
-        (parent / "Chart.yaml").write_text(
-            "apiVersion: v2\nname: mine\nversion: 1.0.0\n"
-            "dependencies: [{name: tritonwatch, version: 0.1.0}]\n"
-        )
-        (parent / "values.yaml").write_text("tritonwatch: {mode: sidecar}\n")
-        (parent / "templates").mkdir()
-        (parent / "templates" / "triton.yaml").write_text(PARENT)
-        found = rendered({}, parent)
-        [deployment] = [d for d in found if d["kind"] == "Deployment"]
-        assert_valid(deployment)
-        pod = deployment["spec"]["template"]["spec"]
+        found = rendered({}, within_another(tmp_path))
+        pod = one(found, "Deployment")["spec"]["template"]["spec"]
         [sidecar] = pod["initContainers"]
         assert sidecar["restartPolicy"] == "Always"
         assert_hardened(sidecar)
-        [written] = [d for d in found if d["kind"] == "ConfigMap"]
+        written = one(found, "ConfigMap")
         assert pod["volumes"][0]["configMap"]["name"] == written["metadata"]["name"]
-
-
-PARENT = """
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: triton
-spec:
-  selector:
-    matchLabels: {app.kubernetes.io/name: triton}
-  template:
-    metadata:
-      labels: {app.kubernetes.io/name: triton}
-    spec:
-      initContainers:
-        {{- include "tritonwatch.container" .Subcharts.tritonwatch | nindent 8 }}
-      containers:
-        - name: triton
-          image: tritonserver:1
-      volumes:
-        {{- include "tritonwatch.volume" .Subcharts.tritonwatch | nindent 8 }}
-"""
 
 
 class TestSystemd:

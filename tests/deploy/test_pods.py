@@ -2,55 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import helm_python
 import pytest
 import yaml
+from helm_charts import DEPLOY, documents, loaded_config, one, rendered
 
-from exporter.config import configuration
-
-DEPLOY = Path(__file__).parents[2] / "deploy"
-CHART = DEPLOY / "helm" / "tritonwatch"
 OPENAI = {"kind": "openai", "url": "http://vllm:8000"}
 MODES = ["standalone", "sidecar"]
 MONITOR = {"enabled": True}
-
-
-def rendered(values: dict) -> list[dict]:
-    with helm_python.Chart.load(str(CHART)) as chart:
-        chart.validate_schema(values)
-        pages = chart.render(values, name="prod", namespace="ml")
-    return [d for page in pages.values() for d in yaml.safe_load_all(page) if d]
 
 
 def manifests() -> list[dict]:
     folder = DEPLOY / "kubernetes"
     listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
     texts = [(folder / name).read_text() for name in listed]
-    return [d for text in texts for d in yaml.safe_load_all(text) if d]
+    return [d for text in texts for d in documents(text)]
 
 
-def one(documents: list[dict], kind: str) -> dict:
-    [found] = [d for d in documents if d["kind"] == kind]
-    return found
-
-
-def open_ports(documents: list[dict]) -> set[object]:
+def open_ports(found: list[dict]) -> set[object]:
     """The ports to which the Service and the NetworkPolicy lead."""
-    found = {p["targetPort"] for p in one(documents, "Service")["spec"]["ports"]}
-    for rule in one(documents, "NetworkPolicy")["spec"]["ingress"]:
-        found |= {port["port"] for port in rule["ports"]}
-    return found
-
-
-def loaded(values: dict, folder: Path):
-    """The configuration that the container reads, as tritonwatch loads it."""
-    file = folder / "tritonwatch.yaml"
-    file.write_text(
-        one(rendered(values), "ConfigMap")["data"]["tritonwatch.yaml"], "utf-8"
-    )
-    return configuration.load(file)
+    ports = {p["targetPort"] for p in one(found, "Service")["spec"]["ports"]}
+    for rule in one(found, "NetworkPolicy")["spec"]["ingress"]:
+        ports |= {port["port"] for port in rule["ports"]}
+    return ports
 
 
 class TestTriton:
@@ -97,7 +71,9 @@ class TestConfiguration:
         ],
     )
     def test_the_container_starts_with_it(self, config, mode, tmp_path) -> None:
-        target = loaded({"mode": mode, "config": config}, tmp_path).target
+        target = loaded_config(
+            rendered({"mode": mode, "config": config}), tmp_path
+        ).target
         given = config.get("target") or {}
         assert target.kind == given.get("kind", "triton")
         for name, value in given.items():
@@ -116,7 +92,7 @@ class TestConfiguration:
         for name in ("startupProbe", "livenessProbe"):
             assert container[name]["httpGet"]["port"] == declared["name"]
         scraped = template["metadata"]["annotations"]["prometheus.io/port"]
-        assert loaded(values, tmp_path).listen.port == port
+        assert loaded_config(found, tmp_path).listen.port == port
         assert (declared["containerPort"], scraped) == (port, str(port))
         assert open_ports(found) == {port}
         # Clients of the Service keep their port.

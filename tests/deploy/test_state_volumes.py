@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import re
-import shutil
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
-import helm_python
 import pytest
 import yaml
+from helm_charts import DEPLOY, documents, loaded_config, one, rendered, within_another
 
 from exporter.config import configuration
 
-ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
-CHART = DEPLOY / "helm" / "tritonwatch"
+if TYPE_CHECKING:
+    from exporter.config.configuration import Config
+
 STATE = PurePosixPath("/var/lib/tritonwatch")
 IMAGE_USER = "65532"
 
 
-def documents(text: str) -> list[dict]:
-    return [d for d in yaml.safe_load_all(text) if d]
+def statistics(config: Config):
+    """The settings of the collector `statistics`."""
+    return next(c for c in config.all_collectors() if c.kind == "statistics")
 
 
-def statistics(file: Path):
-    """The settings of the collector `statistics` in a configuration file."""
-    collectors = configuration.load(file).all_collectors()
-    return next(c for c in collectors if c.kind == "statistics")
-
-
-def state_file(file: Path) -> PurePosixPath:
-    path = statistics(file).state_file
-    assert path is not None, f"{file} sets no state_file"
+def state_file(config: Config) -> PurePosixPath:
+    path = statistics(config).state_file
+    assert path is not None
     return PurePosixPath(path)
+
+
+def shipped(folder: str) -> PurePosixPath:
+    return state_file(configuration.load(DEPLOY / folder / "tritonwatch.yaml"))
 
 
 def volume_at(container: dict, pod: dict, path: PurePosixPath) -> dict:
@@ -47,29 +46,16 @@ def volume_at(container: dict, pod: dict, path: PurePosixPath) -> dict:
 
 
 def test_kubernetes_keeps_it_over_a_restart_of_the_container() -> None:
-    folder = DEPLOY / "kubernetes"
-    [deployment] = documents((folder / "deployment.yaml").read_text())
+    [deployment] = documents((DEPLOY / "kubernetes" / "deployment.yaml").read_text())
     pod = deployment["spec"]["template"]["spec"]
     [sidecar] = pod["initContainers"]
-    volume = volume_at(sidecar, pod, state_file(folder / "tritonwatch.yaml"))
+    volume = volume_at(sidecar, pod, shipped("kubernetes"))
     assert "sizeLimit" in volume["emptyDir"]
 
 
 class TestHelm:
-    def rendered(self, values: dict, chart: Path = CHART) -> list[dict]:
-        with helm_python.Chart.load(str(chart)) as loaded:
-            pages = loaded.render(values, name="prod", namespace="ml")
-        return [d for page in pages.values() for d in documents(page)]
-
-    def config(self, found: list[dict], tmp_path: Path) -> Path:
-        [written] = [d for d in found if d["kind"] == "ConfigMap"]
-        file = tmp_path / "tritonwatch.yaml"
-        file.write_text(written["data"]["tritonwatch.yaml"])
-        return file
-
     def pod(self, found: list[dict]) -> dict:
-        [deployment] = [d for d in found if d["kind"] == "Deployment"]
-        return deployment["spec"]["template"]["spec"]
+        return one(found, "Deployment")["spec"]["template"]["spec"]
 
     @pytest.mark.parametrize(
         "collectors",
@@ -84,55 +70,40 @@ class TestHelm:
         self, tmp_path, collectors
     ) -> None:
         values = {} if collectors is None else {"config": {"collectors": collectors}}
-        found = self.rendered(values)
-        file = self.config(found, tmp_path)
-        pod = self.pod(found)
-        volume = volume_at(pod["containers"][0], pod, state_file(file))
+        found = rendered(values)
+        config, pod = loaded_config(found, tmp_path), self.pod(found)
+        volume = volume_at(pod["containers"][0], pod, state_file(config))
         assert "sizeLimit" in volume["emptyDir"]
-        kinds = {c.kind for c in configuration.load(file).collectors}
+        kinds = {c.kind for c in config.collectors}
         assert kinds == {"statistics"} | {c["kind"] for c in collectors or ()}
         if len(collectors or ()) > 1:
-            assert statistics(file).interval_seconds == 7
+            assert statistics(config).interval_seconds == 7
 
     def test_a_file_that_the_values_name_stays(self, tmp_path) -> None:
         mine = {"kind": "statistics", "state_file": str(STATE / "mine.json")}
-        file = self.config(self.rendered({"config": {"collectors": [mine]}}), tmp_path)
-        assert state_file(file) == STATE / "mine.json"
+        found = rendered({"config": {"collectors": [mine]}})
+        assert state_file(loaded_config(found, tmp_path)) == STATE / "mine.json"
 
     def test_a_claim_keeps_it_over_a_new_pod(self, tmp_path) -> None:
-        found = self.rendered({"state": {"claim": "books"}})
+        found = rendered({"state": {"claim": "books"}})
         pod = self.pod(found)
-        path = state_file(self.config(found, tmp_path))
+        path = state_file(loaded_config(found, tmp_path))
         volume = volume_at(pod["containers"][0], pod, path)
         assert volume["persistentVolumeClaim"] == {"claimName": "books"}
         # A volume of a claim belongs to root until Kubernetes gives it to the group.
         assert pod["securityContext"] == {"fsGroup": int(IMAGE_USER)}
 
     def test_a_sidecar_in_another_chart_brings_its_volume(self, tmp_path) -> None:
-        parent = tmp_path / "mine"
-        shutil.copytree(CHART, parent / "charts" / "tritonwatch")
-        (parent / "Chart.yaml").write_text(
-            "apiVersion: v2\nname: mine\nversion: 1.0.0\n"
-            "dependencies: [{name: tritonwatch, version: 0.1.0}]\n"
-        )
-        (parent / "values.yaml").write_text("tritonwatch: {mode: sidecar}\n")
-        (parent / "templates").mkdir()
-        (parent / "templates" / "triton.yaml").write_text(
-            "kind: Deployment\nspec:\n  template:\n    spec:\n      initContainers:\n"
-            '        {{- include "tritonwatch.container" .Subcharts.tritonwatch | nindent 8 }}\n'
-            "      volumes:\n"
-            '        {{- include "tritonwatch.volume" .Subcharts.tritonwatch | nindent 8 }}\n'
-        )
-        found = self.rendered({}, parent)
+        found = rendered({}, within_another(tmp_path))
         pod = self.pod(found)
-        path = state_file(self.config(found, tmp_path))
+        path = state_file(loaded_config(found, tmp_path))
         assert "emptyDir" in volume_at(pod["initContainers"][0], pod, path)
 
 
 def test_compose_keeps_it_in_a_named_volume_that_the_image_s_user_can_write() -> None:
     folder = DEPLOY / "compose"
     content = yaml.safe_load((folder / "compose.yaml").read_text())
-    path = state_file(folder / "tritonwatch.yaml")
+    path = shipped("compose")
     [source] = [
         source
         for source, target, *options in (
@@ -152,7 +123,6 @@ def test_compose_keeps_it_in_a_named_volume_that_the_image_s_user_can_write() ->
 
 
 def test_systemd_keeps_it_in_the_unit_s_state_directory() -> None:
-    folder = DEPLOY / "systemd"
-    unit = (folder / "tritonwatch.service").read_text()
+    unit = (DEPLOY / "systemd" / "tritonwatch.service").read_text()
     [name] = re.findall(r"^StateDirectory=(\S+)$", unit, re.MULTILINE)
-    assert state_file(folder / "tritonwatch.yaml").parent == Path("/var/lib") / name
+    assert shipped("systemd").parent == PurePosixPath("/var/lib") / name
