@@ -87,6 +87,11 @@ def test_a_model_serves_while_every_protocol_goes_through(order):
     subject.record(order[1], Verdict("bad_output", 0.01), 100)
     subject.record(OTHER, ok(), 100)
     assert subject.serving(100, FRESH) == {("m", "1"): False, ("other", "2"): True}
+    assert values_of(subject, catalogue.PROBE_SUCCESS) == {
+        ("m", "1", order[0].protocol, "p"): True,
+        ("m", "1", order[1].protocol, "p"): False,
+        ("other", "2", "grpc", "p"): True,
+    }
     subject.record(order[1], ok(), 101)
     assert subject.serving(101, FRESH)["m", "1"] is True
 

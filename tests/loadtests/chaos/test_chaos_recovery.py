@@ -279,7 +279,7 @@ def judged_slowly(
 def courses(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     """When requests are due in whole milliseconds, and how each ends: 0 well, 1 badly,
     2 late."""
-    gap = st.integers(20, 400)
+    gap = st.integers(20, 400) | st.integers(20, 400) | st.just(1500)
     due, how = [], []
     at = 1000
     for _ in range(draw(st.integers(1, 6))):
