@@ -132,10 +132,13 @@ class Sidecar:
             self.config.target,
             self.config.models,
         )
-        if config.listen != self.config.listen:
+        if any(
+            getattr(config.listen, key) != getattr(self.config.listen, key)
+            for key in ("address", "port", "memory_bytes")
+        ):
             log.warning(
                 "listen_unchanged",
-                reason="a changed address takes effect after a restart",
+                reason="listen.address, port and memory_bytes take effect after a restart",
             )
         old = self.access
         before = {running.task for running in self._running.values()}
@@ -205,6 +208,7 @@ class Sidecar:
             self.config.model_mentions(),
             self._latest("stalled"),
             self._latest("configuration").items(),
+            [runner.meter.name for runner in self.runners if runner.meter.fails],
         )
 
     def _latest(self, outcome: Outcome) -> dict[ModelKey, str]:

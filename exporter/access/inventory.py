@@ -35,6 +35,10 @@ class Inventory:
     denying: frozenset[ModelKey] = frozenset()
     """Models that are ready in the index, but not by their own readiness."""
 
+    def is_ready(self, entry: IndexEntry) -> bool:
+        """Return whether it is ready, in the index and by its own readiness."""
+        return entry.ready and entry.key not in self.denying
+
 
 @dataclass(frozen=True, slots=True)
 class ReloadSign:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from exporter.catalogue import energy_metrics
 from exporter.config import config_file, config_problems
@@ -120,7 +126,7 @@ class ListenSettings(Settings):
     """Address at which this process serves its pages."""
 
     address: BindAddress = Field(default="0.0.0.0")  # noqa: S104 - what is scraped is reachable
-    """Address to bind."""
+    """Address to bind; `::` is every address of IPv6 and IPv4."""
     port: int = Field(default=8003, ge=0, le=65535)
     """Port to bind; 0 selects a free port."""
     hosts: tuple[str, ...] = Field(default=(), max_length=1_000)
@@ -134,6 +140,14 @@ class ListenSettings(Settings):
     """
     tap: TapSettings = Field(default=TapSettings())
     """The listener of the taps."""
+
+    @field_validator("hosts")
+    @classmethod
+    def _are_names(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in hosts:
+            if ":" in pattern:
+                raise ValueError(f"found {pattern!r}; want a host name without a port")
+        return tuple(pattern.lower() for pattern in hosts)
 
 
 _ENERGY: Final = frozenset(

@@ -25,7 +25,6 @@ import structlog
 from exporter import catalogue
 from exporter.samples import Sample
 from exporter.system.memory import MemoryBudget
-from pages.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -264,14 +263,6 @@ class Admission:
         available = _raised_limit() if descriptors is None else descriptors
         wanted = sum(CONNECTIONS[each] * _DESCRIPTORS[each] for each in CONNECTIONS)
         share = min(1.0, max(0, available - OWN_DESCRIPTORS) / wanted)
-        if share < 1:
-            log.warning(
-                "few_file_descriptors",
-                limit=available,
-                wanted=wanted + OWN_DESCRIPTORS,
-                effect=f"listeners accept {percent(share)} of their connections",
-                remedy="raise the limit of open files (ulimit -n, LimitNOFILE)",
-            )
         self.memory = memory or MemoryBudget(None)
 
         def entrance(listener: Listener, least: int) -> Entrance:
@@ -282,6 +273,15 @@ class Admission:
         self.web = entrance("web", 8)
         self.tap = entrance("tap", 4)
         self.grpc = entrance("grpc", 2)
+        if share < 1:
+            log.warning(
+                "few_file_descriptors",
+                limit=available,
+                wanted=wanted + OWN_DESCRIPTORS,
+                effect="connections at a time: "
+                f"{self.web.limit} to the pages, {self.tap.limit} and {self.grpc.limit} to the taps",
+                remedy="raise the limit of open files (ulimit -n, LimitNOFILE)",
+            )
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples of every listener."""

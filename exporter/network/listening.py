@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _TICK_SECONDS: Final = 0.5
+_ALL_OF_IPV6: Final = "::"
+_ALL_OF_IPV4: Final = "0.0.0.0"  # noqa: S104 - where every address is asked for
 _BACKLOG: Final = 1024
 _ACCEPTED_AT_ONCE: Final = 16
 """Connections accepted at a time: few, so that a flood closes none before it is read."""
@@ -236,14 +238,21 @@ def make_server(
 
 
 def bind(address: str, port: int) -> socket.socket:
-    """A listening socket; an empty address is every address.
+    """A listening socket; an empty address is every address, of IPv6 as well.
 
     Raises:
         ListenError: the address is in use, not ours, or no address.
     """
+    if not address and socket.has_dualstack_ipv6():
+        with contextlib.suppress(ListenError):  # a host whose IPv6 is turned off
+            return _bound(_ALL_OF_IPV6, port)
+    return _bound(address or _ALL_OF_IPV4, port)
+
+
+def _bound(address: str, port: int) -> socket.socket:
     try:
         family, kind, proto, _, where = socket.getaddrinfo(
-            address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, proto)
     except (OSError, ValueError) as error:  # ValueError: what no host name can hold
@@ -251,6 +260,8 @@ def bind(address: str, port: int) -> socket.socket:
         raise ListenError(host_port(address, port), reason) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if address == _ALL_OF_IPV6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(where)
         listener.listen(_BACKLOG)
     except OSError as error:

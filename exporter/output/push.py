@@ -15,7 +15,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.output.otlp_settings import address_of
-from exporter.runtime.health import Workers
+from exporter.runtime.workers import Workers
 from exporter.samples import Sample
 
 if TYPE_CHECKING:

@@ -8,16 +8,14 @@ the project is here: whatever a collector raises must not end the process.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import queue
-import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
 
 from exporter import catalogue, errors
 from exporter.access.readiness import GIVE_UP_SECONDS
+from exporter.runtime.workers import Workers
 from exporter.samples import BucketSample, HistogramSample, ReadTime, Sample
 
 if TYPE_CHECKING:
@@ -28,104 +26,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 STALE_INTERVALS: Final = 2
+_FAILING_SECONDS: Final = 60.0
+"""Time without a result after which a failing collector is reported as a problem."""
 LANDING_SECONDS: Final = 2.0
 """Seconds for which shutdown waits for a run in flight that is not late yet: cleanup
 should not run beside it.
 """
-
-
-class Workers:
-    """Up to `count` daemon threads that run blocking calls for the event loop.
-
-    A thread is started when all others are at work. ThreadPoolExecutor would do, but
-    joins its threads at exit: a single hung call would then keep the process from
-    ending.
-    """
-
-    def __init__(self, count: int, name: str) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._count = count
-        self._name = name
-        self._started = 0
-        self._unfinished = 0
-        self._lock = threading.Lock()
-
-    def submit(
-        self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> asyncio.Future[T]:
-        """Run `call` in a thread; the future belongs to the running loop.
-
-        Raises:
-            RuntimeError: no thread can be started, and there is none yet.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        # A cancelled waiter never reads the result, which is no error.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-        def deliver(action: Callable[[Any], None], value: object) -> None:
-            # The waiter may have given up, or the loop may be closed.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(
-                    lambda: None if future.done() else action(value)
-                )
-
-        def job() -> None:
-            try:
-                result = call(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - handed to who awaits it
-                deliver(future.set_exception, _carried(error))
-            else:
-                deliver(future.set_result, result)
-
-        self._begin(job)
-        return future
-
-    def close(self) -> None:
-        """End the threads after their present calls."""
-        with self._lock:
-            self._count = 0
-            for _ in range(self._started):
-                self._jobs.put(None)
-
-    def _begin(self, job: Callable[[], None]) -> None:
-        with self._lock:
-            self._unfinished += 1
-            if self._started < min(self._count, self._unfinished):
-                name = f"{self._name}-{self._started}"
-                try:
-                    threading.Thread(target=self._work, name=name, daemon=True).start()
-                except RuntimeError:
-                    # No thread can be started now; those that are there go on.
-                    if not self._started:
-                        self._unfinished -= 1
-                        raise
-                else:
-                    self._started += 1
-        self._jobs.put(job)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            with self._lock:
-                self._unfinished -= 1
-
-
-def _carried(error: BaseException) -> Exception:
-    """Return an error that can be raised again in the event loop without ending it.
-
-    SystemExit and CancelledError would end more than their job, and no future takes a
-    StopIteration: its awaiter would wait for ever.
-    """
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    carried = RuntimeError(f"{type(error).__name__}: {error}")
-    carried.__cause__ = error
-    return carried
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +62,13 @@ class Meter:
         self._clock = clock
         self._wall_clock = wall_clock
         self._logged_failure = ""
+
+    @property
+    def fails(self) -> bool:
+        """True if it fails, and has had no result for a while."""
+        latest = self.statistics
+        old = self._clock() - latest.last_read_at > _FAILING_SECONDS
+        return latest.success is False and old
 
     def succeeded(self, duration_seconds: float, dropped: int = 0) -> None:
         """A run did its work."""

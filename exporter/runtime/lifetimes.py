@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import structlog
 
-from exporter.runtime.health import Workers
+from exporter.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection

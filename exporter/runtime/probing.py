@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.access.probe_base import Telling, Timed, Verdict
-from exporter.runtime.health import Meter, Workers, within_budget
+from exporter.runtime.health import Meter, within_budget
 from exporter.runtime.probe_meter import ProbeMeter
+from exporter.runtime.workers import Workers
 from exporter.samples import Sample
 from exporter.system.scheduling_delay import SchedulingDelay
 
@@ -282,7 +283,8 @@ class ProbeRunner:
 
         # A late answer of a sequence model may be a backlog; only the probe can tell.
         spec = self._board.current.models.get(target.key)
-        if settings.decides_serving and not (spec and spec.sequence):
+        decides = settings.decides_serving and not (spec and spec.sequence)
+        if decides:
             # A late answer is lingered for; that it is late is reported now.
             in_time = await ends_within(limit, in_request)
             if not in_time and target in self._known:
@@ -297,6 +299,9 @@ class ProbeRunner:
                 f"no verdict on {model} {version} by {target.protocol} within "
                 f"{patience:g} s",
             )
+            while decides and not run.done() and target in self._known:
+                self.results.overdue(target, settings.timeout_seconds, self._clock())
+                await asyncio.wait({run}, timeout=settings.interval_seconds)
         return await run
 
 

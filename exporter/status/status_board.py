@@ -14,7 +14,7 @@ import numpy as np
 from exporter import catalogue
 from exporter.access.source_reads import CounterRates, with_read_times
 from exporter.samples import Sample, labels_of
-from exporter.status.status_findings import findings, state_of
+from exporter.status.status_findings import findings, state_of, unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -242,6 +242,8 @@ class Judgement:
 
     findings: Sequence[Finding]
     states: Mapping[ModelKey, ModelState]
+    is_fresh: bool = True
+    """False where the server was not read lately: nothing of it is known."""
 
 
 class StatusBoard:
@@ -267,17 +269,21 @@ class StatusBoard:
         mentions: Iterable[ModelMention] = (),
         stalled: Iterable[ModelKey] = (),
         unsent: Iterable[tuple[ModelKey, str]] = (),
+        failing: Iterable[str] = (),
     ) -> Judgement:
         """Return the current findings; a changed state becomes a mark."""
-        found = findings(
-            samples, inventory, serving, objectives, mentions, stalled, unsent
-        )
+        samples = list(samples)
+        is_fresh = any(sample.spec is catalogue.UP for sample in samples)
+        given = (samples, inventory, serving, objectives, mentions, stalled, unsent)
+        found = findings(*given, failing) if is_fresh else [unread(inventory)]
         keys = [(e.name, e.version) for e in inventory.index if e.state]
         with self._lock:
             now = self._wall_clock()
             before, self._states = self._states, {}
             for key in keys:
-                state = state_of(key, found, inventory, serving)
+                state = (
+                    state_of(key, found, inventory, serving) if is_fresh else "UNKNOWN"
+                )
                 old = before.get(key)
                 if old is not None and old.state == state:
                     self._states[key] = old
@@ -287,7 +293,7 @@ class StatusBoard:
                     kind = "good" if state == "SERVING" else "bad"
                     text = f"{key[0]} {key[1]}: {old.state} to {state}"
                     self._history.mark(now, kind, text)
-            return Judgement(found, dict(self._states))
+            return Judgement(found, dict(self._states), is_fresh)
 
     def mark(self, text: str) -> None:
         """Remember something that is neither good nor bad."""

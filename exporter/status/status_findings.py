@@ -26,6 +26,7 @@ Found = dict[MetricSpec, list[Sample]]
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 _UNPROVEN: Final = "TritonModelServingUnproven"
+_STALE: Final = "TritonwatchCollectorStale"
 _FAST_BURN: Final = 14.4
 """The burn rate that pages: a month's budget in two days."""
 _BURN_WINDOWS: Final = ("5m", "1h")
@@ -35,6 +36,7 @@ _CORRECT: Final = "Are the answers correct?"
 _DRIFT: Final = "Drift"
 _OBJECTIVES: Final = "Service level objectives"
 _COMPARISONS: Final = "Comparisons"
+_COLLECTORS: Final = "What this sidecar does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,14 @@ def findings(
     mentions: Iterable[ModelMention] = (),
     stalled: Iterable[ModelKey] = (),
     unsent: Iterable[tuple[ModelKey, str]] = (),
+    failing: Iterable[str] = (),
 ) -> list[Finding]:
     """Return all known problems; of a server that is down, only that one.
 
     `mentions` are the models and inputs that the configuration names, `stalled` the model
     versions whose latest streamed answer to a probe broke its limits, `unsent` those to
-    which a probe could send nothing, and why.
+    which a probe could send nothing, and why; `failing` the collectors that have had no
+    result for a while.
     """
     if not inventory.up:
         subject = _server_of(inventory)
@@ -89,6 +93,10 @@ def findings(
         *_drift(found),
         *_budgets(found, objectives, models),
         *_comparisons(found),
+        *(
+            Finding(name, "has no recent result", _COLLECTORS, _STALE)
+            for name in failing
+        ),
     ]
 
 
@@ -133,6 +141,12 @@ def state_of(
     return worst
 
 
+def unread(inventory: Inventory) -> Finding:
+    """The only finding where the server was not read lately."""
+    text = "is not known to answer: its collector has no recent result"
+    return Finding(_server_of(inventory), text, _SERVING, _STALE)
+
+
 def _server_of(inventory: Inventory) -> str:
     return inventory.info.product if inventory.info else "The server"
 
@@ -167,7 +181,7 @@ def _server(
         if not entry.state:
             continue
         key = entry.name, entry.version
-        if not entry.ready:
+        if not inventory.is_ready(entry):
             text, runbook = "is not ready", "TritonModelGone"
         elif serving.get(key) is False:
             text = "is ready, but does not answer correctly"

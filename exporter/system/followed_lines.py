@@ -68,6 +68,7 @@ class LineFollower:
     _current: _Opened | None = None
     _rotated: list[_Opened] = field(default_factory=list)
     _polled: bool = False
+    _missing_since: float | None = None
 
     def poll(self, until: float, most_bytes: int) -> Iterator[list[bytes]]:
         """New lines, without their ends, a chunk at a time; the rest is left for the next poll.
@@ -77,9 +78,10 @@ class LineFollower:
             most_bytes: about how much to read.
 
         Raises:
-            SourceError: no such file, or it cannot be read.
+            SourceError: no such file, also after a rotation, or it cannot be read. What is
+                left of the one before is yielded first.
         """
-        self._open_latest()
+        problem = self._open_latest()
         left = most_bytes
         for opened in (*self._rotated, self._current):
             while opened is not None and left > 0 and self.clock() < until:
@@ -89,6 +91,8 @@ class LineFollower:
                 left -= len(chunk)
                 yield self._lines(opened, chunk)
         self._close_quiet()
+        if problem:
+            raise SourceError(f"{self.path} cannot be read: {problem}")
 
     def close(self) -> None:
         """Close every file."""
@@ -97,22 +101,29 @@ class LineFollower:
                 os.close(opened.handle)
         self._rotated, self._current = [], None
 
-    def _open_latest(self) -> None:
-        """Open the file by this name, unless it is the one being read."""
+    def _open_latest(self) -> str:
+        """Open the file by this name, unless it is the one being read; return the error.
+
+        While it is rotated, it may be missing for a moment.
+        """
         first, self._polled = not self._polled, True
         try:
             found = self.path.stat()
             if self._current and self._current.identity == _identity(found):
-                return
+                return ""
             # A pipe or a device would never end, and might block.
             if not stat.S_ISREG(found.st_mode):
                 raise SourceError(f"{self.path} is not a file; want an access log")
             mode = os.O_RDWR if self.owner else os.O_RDONLY
             handle = os.open(self.path, mode | os.O_NONBLOCK)
+        except FileNotFoundError as error:
+            now = self.clock()
+            since = self._missing_since = self._missing_since or now
+            rotates = self._current is not None and now - since < LINGER_SECONDS
+            return "" if rotates else str(error.strerror)
         except OSError as error:
-            if self._current is not None:
-                return
-            raise SourceError(f"{self.path} cannot be read: {error.strerror}") from None
+            return str(error.strerror)
+        self._missing_since = None
         status = os.fstat(handle)
         opened = _Opened(handle, _identity(status), grew_at=self.clock())
         if first and status.st_size:
@@ -124,6 +135,7 @@ class LineFollower:
             self._current.grew_at = self.clock()
             self._rotated.append(self._current)
         self._current = opened
+        return ""
 
     def _chunk(self, opened: _Opened) -> bytes:
         if os.fstat(opened.handle).st_size < opened.position:

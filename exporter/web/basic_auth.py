@@ -142,7 +142,8 @@ class Guard:
         for known, right in ((self._right, True), (self._wrong, False)):
             if digest in known:
                 known.move_to_end(digest)
-                return right
+                # Another user's hash may be that of one who is no user any more.
+                return right and user in users
         if self._waiting[peer] >= self._share():
             self._entrance.refused["passwords"] += 1
             return None

@@ -9,6 +9,7 @@ debug   true: the probe's log, its samples and the module's settings as text
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from exporter.network import addresses
 from exporter.network.addresses import is_address
 from exporter.network.admission import network_of
 from exporter.output import exposition
-from exporter.runtime.health import Workers
+from exporter.runtime.workers import Workers
 from exporter.samples import Sample
 from exporter.triton.protocol_types import ModelSpec
 
@@ -53,6 +54,9 @@ TIMEOUT_OFFSET_SECONDS: Final = 0.5
 
 _FREE_VALUES: Final = frozenset({"parameters", "values"})
 """Settings whose text goes to the server as it is: keys of APIs, say."""
+
+
+_BRACKET_OF_IPV6: Final = re.compile(r"\[(?=[^]]*:)")
 
 
 class ProbeRefusedError(TritonwatchError):
@@ -162,11 +166,9 @@ def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:
 
 
 def _matches(address: str, pattern: str) -> bool:
-    # To fnmatch the brackets of an IPv6 address are a choice of characters: "[::1]:80"
+    # To fnmatch the brackets of an IPv6 address are a choice of characters: "[::1]:*"
     # would let 1:80 in.
-    if is_address(pattern):
-        return address == pattern
-    return fnmatchcase(address, pattern)
+    return fnmatchcase(address, _BRACKET_OF_IPV6.sub("[[]", pattern))
 
 
 def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:

@@ -43,8 +43,8 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
             include={"kind", "url", "grpc", "http", "metrics"}
         ),
         "server": {
-            "up": inventory.up,
-            "ready": inventory.ready,
+            "up": inventory.up if judgement.is_fresh else None,
+            "ready": inventory.ready if judgement.is_fresh else None,
             "name": inventory.info.name if inventory.info else None,
             "product": inventory.info.product if inventory.info else None,
             "version": inventory.info.version if inventory.info else None,
@@ -56,7 +56,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
                     "model": entry.name,
                     "version": entry.version,
                     **asdict(judgement.states[entry.name, entry.version]),
-                    "ready": entry.ready,
+                    "ready": inventory.is_ready(entry),
                     "reason": entry.reason,
                     "serving": serving.get((entry.name, entry.version)),
                 }

@@ -223,7 +223,7 @@ def _server_samples(
     for entry in found.index:
         # A model never loaded is listed without a version or state: nothing is known.
         if entry.state:
-            is_ready = entry.ready and entry.key not in found.denying
+            is_ready = found.is_ready(entry)
             yield Sample(catalogue.MODEL_READY, is_ready, entry.key)
 
 

@@ -46,6 +46,8 @@ function byWrong(found, name) {
 function noteRead(found) {
   const at = found.collectors.find((c) => c.collector === "statistics")?.last_success_timestamp_seconds;
   if (at == null || at === reads.at(-1)?.at) return;
+  // The clock was set back: rates over a jump are none.
+  if (at < reads.at(-1)?.at) reads.length = 0;
   reads.push({ found, at });
   while (reads.length > 2 && reads[1].at <= at - PAST_SECONDS) reads.shift();
 }
@@ -208,7 +210,7 @@ function phases(found, model) {
 async function recall(history, model) {
   const query = model ? `?${new URLSearchParams({ model: model.model, version: model.version })}` : "";
   try {
-    const answer = await fetch(`/api/v1/history${query}`, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    const answer = await fetch(`api/v1/history${query}`, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
     if (!answer.ok) return;
     const recorded = await answer.json();
     if (recorded.marks) {
@@ -309,10 +311,10 @@ function draw(found) {
   if (ONE !== null) {
     replace("subject", make("a", { href: "." }, "all models"), ` › ${ONE}${found.models.length ? "" : ": Triton holds no such model"}`);
   }
-  const state = found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
+  const state = found.server.up == null ? "not known" : found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
   document.getElementById("server").replaceChildren(
     `${found.server.product || "The server"} ${found.server.version || "(version unknown)"} at ${found.target.url || found.target.grpc}: `,
-    word(found.server.up && found.server.ready, state, state),
+    found.server.up == null ? make("span", { class: "quiet" }, state) : word(found.server.up && found.server.ready, state, state),
     found.truncated.length ? ` Some series are not shown of ${found.truncated.join(", ")}.` : "");
   const traffic = throughput(found, time);
   document.getElementById("rate").parentElement.hidden = found.target.kind === "openai";
@@ -328,7 +330,9 @@ function draw(found) {
     ["detail", (e) => e.detail, "detail"],
   ]) : make("p", { class: "quiet" }, "None since this sidecar started."));
   const failed = found.collectors.filter((c) => c.success === false);
-  const summary = failed.length ? `${names(failed, "collector").join(", ")} failed` : `${found.collectors.length} collectors and probes, none failing`;
+  const waiting = found.collectors.filter((c) => c.success == null).length;
+  const summary = failed.length ? `${names(failed, "collector").join(", ")} failed`
+    : `${found.collectors.length} collectors and probes, none failing${waiting ? `, ${waiting} not run yet` : ""}`;
   fold("collectors", summary, failed.length > 0, table("Collectors and probes", found.collectors, [
     ["collector", (c) => c.collector], ["last run", (c) => word(c.success, "ok", "failed")],
     ["took", (c) => seconds(c.duration_seconds), "number"], ["failure", (c) => c.failure || ""],
@@ -353,7 +357,7 @@ function noteMarks(found, time) {
 async function look() {
   const stale = document.getElementById("stale");
   try {
-    const answer = await fetch("/api/v1/status", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    const answer = await fetch("api/v1/status", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
     if (!answer.ok) throw new Error(`it answers ${answer.status}`);
     draw(about(await answer.json()));
     stale.hidden = true;

@@ -119,6 +119,9 @@ def test_when_every_worker_hangs_it_is_said_and_ends_by_itself():
         assert failure.endswith("1 by grpc within 8 s")
         before = {name: len(scene.starts[name]) for name in names(WORKERS)}
         await asyncio.sleep(50)
+        # It is no answer for as long as it is waited for.
+        serving = scene.runner.serving(scene.loop.now)
+        assert serving == dict.fromkeys(((name, "1") for name in hanging), False)
         assert {n: len(scene.starts[n]) for n in names(WORKERS)} == before
         scene.probe.released.set()
         scene.probe.hung.clear()

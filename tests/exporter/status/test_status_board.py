@@ -13,6 +13,7 @@ from exporter.status.status_board import RecordedHistory, StatusBoard
 from exporter.triton.protocol_types import IndexEntry
 
 KEY = ("m", "1")
+UP = (Sample(catalogue.UP, 1),)
 INVENTORY = Inventory(up=True, ready=True, index=(IndexEntry("m", "1", "READY"),))
 
 
@@ -20,9 +21,10 @@ def test_a_state_is_known_since_it_came_and_its_change_is_a_mark():
     now = 100.0
     board = StatusBoard(lambda: now, lambda: now)
 
-    def state(*, serves):
-        known = board.judge([], INVENTORY, {KEY: serves}, ()).states[KEY]
-        return known.state, known.since
+    def state(*, serves, samples=UP):
+        found = board.judge(samples, INVENTORY, {KEY: serves}, ())
+        assert found.is_fresh == bool(samples)
+        return found.states[KEY].state, found.states[KEY].since
 
     assert state(serves=True) == ("SERVING", 100)
     now = 110.0
@@ -31,11 +33,17 @@ def test_a_state_is_known_since_it_came_and_its_change_is_a_mark():
     assert state(serves=False) == ("DOWN", 120)
     now = 130.0
     assert state(serves=True) == ("SERVING", 130)
+    # Of a server that was not read lately nothing is known.
+    now = 135.0
+    assert state(serves=True, samples=()) == ("UNKNOWN", 135)
+    [finding] = board.judge((), INVENTORY, {KEY: True}, ()).findings
+    assert "not known to answer" in finding.text
     now = 140.0
     board.mark("configuration reloaded")
     assert board.history(None)["marks"] == [
         {"at": 120, "kind": "bad", "text": "m 1: SERVING to DOWN"},
         {"at": 130, "kind": "good", "text": "m 1: DOWN to SERVING"},
+        {"at": 135, "kind": "bad", "text": "m 1: SERVING to UNKNOWN"},
         {"at": 140, "kind": "neutral", "text": "configuration reloaded"},
     ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from exporter import catalogue
@@ -49,6 +51,17 @@ def test_without_anything_wrong_models_serve():
         Sample(catalogue.OUTCOMES_DOUBTFUL, 0, KEY),
     ]
     assert judged(well) == ([], BOTH_WELL)
+
+
+def test_a_model_that_denies_its_readiness_is_not_ready():
+    denied = replace(index(), denying=frozenset({KEY}))
+    [finding], states = judged([], denied)
+    assert (finding.text, states[KEY]) == ("is not ready", "DOWN")
+
+
+def test_collectors_without_results_are_named():
+    [finding] = findings([], index(), SERVING, (), failing=["energy"])
+    assert (finding.subject, finding.runbook) == ("energy", "TritonwatchCollectorStale")
 
 
 def test_what_was_not_proven_is_unknown():

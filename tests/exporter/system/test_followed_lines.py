@@ -143,6 +143,28 @@ def test_what_is_too_much_for_one_poll_is_read_in_the_next(log, follower):
     assert found == [b"%07d" % place for place in range(number)]
 
 
+def test_a_rotated_log_that_cannot_be_read_is_an_error_after_the_rest_of_the_old_one(
+    log, follower, clock
+):
+    write(log, b"")
+    lines(follower)
+    log.rename(log.with_suffix(".1"))
+    write(log.with_suffix(".1"), b"last of the old\n")
+    log.symlink_to(log)  # as unreadable to root as a foreign file is to others
+    chunks = follower.poll(1e9, MOST)
+    assert next(chunks) == [b"last of the old"]
+    with pytest.raises(SourceError, match="symbolic links"):
+        next(chunks)
+    log.unlink()
+    # Missing for a moment is a rotation, and for longer a log that is gone.
+    assert lines(follower) == []
+    clock.now += followed_lines.LINGER_SECONDS
+    with pytest.raises(SourceError, match="No such file"):
+        lines(follower)
+    write(log, b"new\n")
+    assert lines(follower) == [b"new"]
+
+
 def test_an_owner_gives_the_space_of_what_was_read_back(log, clock):
     owner = LineFollower(log, clock, owner=True)
     with log.open("ab", buffering=0) as writer:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from exporter.network.admission import Entrance, ParseSlot
-from exporter.web import basic_auth
+from exporter.web import basic_auth, web_config
 from exporter.web.basic_auth import Guard
 from exporter.web.web_config import WebConfigFile
 
@@ -207,6 +207,17 @@ async def test_a_password_that_was_checked_lately_waits_for_no_turn(
     await asyncio.sleep(0)
     assert await statuses(GOOD, *wrong) == [200, 401, 503, 401, 503]
     await asyncio.gather(*flood)
+
+
+async def test_a_user_who_was_removed_is_refused_though_the_hash_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_config, "CHECK_SECONDS", 0.0)
+    application = guard(tmp_path, USERS)
+    assert (await asked(application, "a", b"Basic " + GOOD))[0]["status"] == 200
+    renamed = yaml.safe_dump({"basic_auth_users": {"other": HASHED}})
+    (tmp_path / "web.yaml").write_text(renamed)
+    assert (await asked(application, "a", b"Basic " + GOOD))[0]["status"] == 401
 
 
 async def test_a_turn_is_passed_on_once_whenever_a_client_gives_up() -> None:

@@ -116,6 +116,14 @@ async def test_an_ipv6_address_can_be_allowed_as_it_is_written():
     assert (answer.status, answer.values("probe_success")) == (200, [0])
 
 
+async def test_a_pattern_of_an_ipv6_address_is_no_choice_of_characters():
+    async with serving(start=False, multi_target={"allow": ["[::1]:*"]}) as served:
+        answer = await served.ask("/probe?target=[::1]:1")
+        refused = [await served.ask(f"/probe?target={host}:1") for host in ("1", "::1")]
+    assert (answer.status, answer.values("probe_success")) == (200, [0])
+    assert [each.status for each in refused] == [403, 400]
+
+
 async def test_without_any_probe_there_is_no_module():
     async with serving(start=False, multi_target=ALLOWED, probes=[]) as served:
         answer = await served.ask("/probe?target=127.0.0.1:1")

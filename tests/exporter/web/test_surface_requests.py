@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from surfaces import PAGES, serving
+from waiting import patience
 
 from exporter.errors import ListenError
 from exporter.network.listening import bind
@@ -97,6 +100,14 @@ def test_an_ipv6_address_that_is_in_use_stands_in_brackets():
         with pytest.raises(ListenError) as caught:
             bind("::1", port)
     assert str(caught.value).startswith(f"cannot listen on [::1]:{port}: ")
+
+
+@pytest.mark.parametrize("address", ["", "::"])
+def test_every_address_is_one_of_both_families(address):
+    with bind(address, 0) as listener:
+        port = listener.getsockname()[1]
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), patience()).close()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "localhost", "0.0.0.0"])
