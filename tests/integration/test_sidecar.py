@@ -110,19 +110,6 @@ def test_a_model_is_discovered_when_it_comes_and_forgotten_when_it_goes(
     assert page.value("triton_model_serving", model="double") == 1
 
 
-def test_loads_are_counted_from_zero(sidecar, playground, limits):
-    def loads(page):
-        return page.value("triton_model_loads_total", model="double", version="1")
-
-    assert loads(sidecar.page()) == 0
-    for expected in (1, 2):
-        playground.model("double", "unload")
-        sidecar.wait(lambda p: p.value("triton_model_ready", model="double") == 0)
-        playground.model("double", "load")
-        sidecar.wait(lambda p, e=expected: loads(p) == e, limits.recovery)
-    assert sidecar.page().value("triton_model_loads_total", model="sleepy") == 0
-
-
 def test_counters_never_fall_over_a_reload_and_a_restart(
     playground, traffic, settings, start_sidecar
 ):
