@@ -14,7 +14,8 @@ from loadtests.chaos.faults.fault import SustainedFault
 from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file
-from loadtests.chaos.results.journal_file import Journal
+from loadtests.chaos.results.journal_file import Block, Journal
+from loadtests.chaos.results.scorecard import Scorecard, scorecard
 from loadtests.chaos.results.scorecard import journals as journals_of
 from loadtests.chaos.running.repetition import RunOptions, run
 from loadtests.chaos.soak import drawn, soak_document, soaked
@@ -22,7 +23,8 @@ from loadtests.chaos.targets.chaos_target import require_allowed
 from loadtests.chaos.undoing.undo import undo_all
 from loadtests.chaos.undoing.undo_journal import default_folder
 from loadtests.errors import FaultRefusedError, PlanError
-from pages import page_html, page_text
+from loadtests.json_file import publish
+from pages import page_text
 
 if TYPE_CHECKING:
     import argparse
@@ -139,7 +141,7 @@ def _report_run(
 ) -> int:
     """Write and print the results; return the exit status."""
     journal = _journal(loaded, found, options)
-    report = document([journal])
+    report = document(scorecard([journal]), journal)
     sys.stdout.write(f"{loaded.name}: {page_text.render(report)}")
     sys.stdout.flush()
     if found[-1].status == "interrupted":
@@ -197,13 +199,25 @@ def _progress(options: argparse.Namespace) -> Callable[[str], None]:
 
 def report(options: argparse.Namespace) -> int:
     """A report of a journal, or the scorecard of several."""
+    if options.schema is not None:
+        model = Block if options.schema == "journal" else Scorecard
+        sys.stdout.write(json_file.schema(model) + "\n")
+        return 0
+    if not options.journals:
+        raise PlanError(
+            "found no journal; want files written by `chaos run --json DIR`",
+            "chaos report",
+        )
     journals = [one for path in options.journals for one in journals_of(path)]
-    found = document(journals)
-    sys.stdout.write(page_text.render(found))
-    if options.html is not None:
-        json_file.write(options.html, page_html.render(found))
+    card = scorecard(journals)
+    alone = len(journals) == 1
+    found = document(card, journals[0] if alone else None)
+    publish(options, found, card.model_dump_json(indent=2))
+    # Of one journal each repetition counts; a row of several has its worst one's verdict.
     return _code_of(
-        {one.findings.verdict for each in journals for one in each.repetitions}
+        {one.findings.verdict for one in journals[0].repetitions}
+        if alone
+        else {row.verdict for row in card.rows}
     )
 
 

@@ -134,12 +134,18 @@ def _add_report(commands: Subparsers) -> None:
     )
     parser.add_argument(
         "journals",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="JOURNAL|DIR",
         help="journals, or folders with journals",
     )
     add_value(parser, *HTML_REPORT)
+    add_value(parser, "--json", Path, "FILE", "write the scorecard as JSON")
+    parser.add_argument(
+        "--schema",
+        choices=("journal", "scorecard"),
+        help="print the JSON schema of a journal or a scorecard and exit",
+    )
 
 
 def _add_undo(commands: Subparsers) -> None:

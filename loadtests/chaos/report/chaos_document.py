@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.measuring.findings import extension_of
 from loadtests.chaos.report import timeline
-from loadtests.chaos.results.scorecard import MEASURES, rows_of
+from loadtests.chaos.results.scorecard import MEASURES
 from pages import units
 from pages.blocks import (
     Document,
@@ -26,13 +26,13 @@ from pages.blocks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from loadtests.chaos.measuring.detection import Signal
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
     from loadtests.chaos.measuring.observations import Evidence
     from loadtests.chaos.results.journal_file import Journal
-    from loadtests.chaos.results.scorecard import Row
+    from loadtests.chaos.results.scorecard import Scorecard
     from pages.blocks import Block, Tone
 
 _VERDICTS: Final[dict[str, tuple[Tone, str]]] = {
@@ -51,45 +51,42 @@ _VERDICTS: Final[dict[str, tuple[Tone, str]]] = {
 _MEDIANS: Final = "Medians over the repetitions. Times count from the injection."
 
 
-def document(journals: Sequence[Journal]) -> Document:
-    """Return the report of these journals; of a single one with its repetitions."""
-    rows = rows_of(journals)
-    if len(journals) > 1:
-        evidence = [one for journal in journals for one in journal.repetitions]
-        known = sorted({pair for one in evidence for pair in one.versions.items()})
-        return Document("Chaos scorecard", _card(rows), (_versions(known),))
-    (journal,) = journals
+def document(card: Scorecard, journal: Journal | None = None) -> Document:
+    """Return the report of a scorecard, and of its only journal."""
+    if journal is None:
+        versions = (
+            f"{part} {' and '.join(known)}" for part, known in card.versions.items()
+        )
+        about = ", ".join(versions) or "versions unknown"
+        return Document("Chaos scorecard", _card(card), (about,))
     first, count = journal.repetitions[0], len(journal.repetitions)
+    known = ", ".join(f"{k} {v}" for k, v in sorted(first.versions.items()))
     about = (
         f"{_time(first.started_at)} UTC · {count} repetition{'s' * (count != 1)} · "
-        f"{_versions(sorted(first.versions.items()))}"
+        f"{known or 'versions unknown'}"
     )
     description = str(first.experiment.get("description", ""))
-    return Document(journal.title, _journal(journal, rows), (description, about))
+    return Document(journal.title, _journal(journal, card), (description, about))
 
 
-def _versions(known: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(map(" ".join, known)) or "versions unknown"
-
-
-def _card(rows: Sequence[Row]) -> Iterator[Block]:
-    held, count = sum(row.verdict == "held" for row in rows), len(rows)
-    tone: Tone = "good" if held == count else "bad"
-    yield Verdict(tone, f"{held} of {count} held")
-    yield from _table(rows)
+def _card(card: Scorecard) -> Iterator[Block]:
+    count = len(card.rows)
+    tone: Tone = "good" if card.held == count else "bad"
+    yield Verdict(tone, f"{card.held} of {count} held")
+    yield from _rows(card)
     yield Section(
         "Findings",
-        [Section(row.title, [Items(row.reasons)]) for row in rows if row.reasons]
+        [Section(row.title, [Items(row.reasons)]) for row in card.rows if row.reasons]
         or [Paragraph("None.")],
     )
 
 
-def _journal(journal: Journal, rows: Sequence[Row]) -> Iterator[Block]:
+def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
     verdicts = {one.findings.verdict for one in journal.repetitions}
     yield Verdict(*next(shown for name, shown in _VERDICTS.items() if name in verdicts))
     if len(journal.repetitions) > 1:
-        yield Items([reason for row in rows for reason in row.reasons])
-    yield from _table(rows)
+        yield Items([reason for row in card.rows for reason in row.reasons])
+    yield from _rows(card)
     for place, one in enumerate(journal.repetitions):
         verdict = one.findings.verdict
         yield Fold(
@@ -102,7 +99,7 @@ def _journal(journal: Journal, rows: Sequence[Row]) -> Iterator[Block]:
     yield Fold("How to repeat it", [_origin(journal)], in_text=False)
 
 
-def _table(rows: Sequence[Row]) -> Iterator[Block]:
+def _rows(card: Scorecard) -> Iterator[Block]:
     yield Table(
         (
             *("experiment", "started", "verdict", "recovered"),
@@ -117,7 +114,7 @@ def _table(rows: Sequence[Row]) -> Iterator[Block]:
                 "unknown" if row.lost is None else str(row.lost),
                 "unknown" if row.wrong is None else str(row.wrong),
             )
-            for row in rows
+            for row in card.rows
         ],
     )
     yield Paragraph(_MEDIANS, soft=True)

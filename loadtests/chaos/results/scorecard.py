@@ -1,12 +1,13 @@
-"""The rows of a report: one for each experiment that was run."""
+"""The scorecard: a row for each experiment that was run."""
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from exporter.settings import Settings
 from loadtests import json_file
+from loadtests.chaos.measuring.findings import Verdict
 from loadtests.chaos.results import journal_file
 from loadtests.errors import PlanError
 
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadtests.chaos.measuring.findings import FaultFindings, Findings, Verdict
+    from loadtests.chaos.measuring.findings import FaultFindings, Findings
     from loadtests.chaos.results.journal_file import Journal
 
+FORMAT: Final = "tritonwatch-chaos-scorecard"
+VERSION: Final = 3
 MAX_JOURNALS: Final = 200
 _VERDICTS: Final[tuple[Verdict, ...]] = ("held", "finding", "failed", "invalid")
 """Verdicts from best to worst; inconclusive ones are worse than a known weakness."""
@@ -33,8 +36,7 @@ MEASURES: Final = {
 from the injection of the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Settings):
     """One experiment: all its repetitions."""
 
     title: str
@@ -48,16 +50,47 @@ class Row:
     lost: int | None
     """Requests of all repetitions; null where nothing was sent."""
     wrong: int | None
+    left: int
+    """Remains of faults, over all repetitions."""
     reasons: tuple[str, ...]
     numbers: dict[str, float]
     """Medians by name, over the repetitions in which a number is known; one that is
     unknown in every repetition is left out."""
 
 
-def rows_of(found: Sequence[Journal]) -> list[Row]:
-    """Return the rows of these journals, by title and then by time."""
+class Scorecard(Settings):
+    """Every experiment of one deployment."""
+
+    format: Literal["tritonwatch-chaos-scorecard"] = FORMAT
+    version: Literal[3] = VERSION
+    versions: dict[str, tuple[str, ...]]
+    """All versions of the deployment in the results."""
+    held: int
+    """Rows with nothing against them."""
+    rows: tuple[Row, ...]
+
+
+def scorecard(found: Sequence[Journal]) -> Scorecard:
+    """Return the card of these journals, by title and then by time.
+
+    Raises:
+        PlanError: there are no journals.
+    """
+    if not found:
+        raise PlanError("found no journal; want files written by `chaos run --json`")
     rows = [_row(journal) for journal in found]
-    return sorted(rows, key=lambda row: (row.title, row.started_at))
+    versions: dict[str, set[str]] = {}
+    for journal in found:
+        for one in journal.repetitions:
+            for part, version in one.versions.items():
+                versions.setdefault(part, set()).add(version)
+    return Scorecard(
+        versions={
+            part: tuple(sorted(known)) for part, known in sorted(versions.items())
+        },
+        held=sum(row.verdict == "held" for row in rows),
+        rows=tuple(sorted(rows, key=lambda row: (row.title, row.started_at))),
+    )
 
 
 def journals(path: Path) -> list[Journal]:
@@ -104,6 +137,7 @@ def _row(journal: Journal) -> Row:
         recovered=sum(map(_is_well, found)),
         lost=_sum([one.lost for one in found]),
         wrong=_sum([one.wrong for one in found]),
+        left=sum(len(one.leftovers) for one in journal.repetitions),
         reasons=tuple(dict.fromkeys(r for one in found for r in one.reasons)),
         numbers={
             name: statistics.median(values) for name, values in known.items() if values

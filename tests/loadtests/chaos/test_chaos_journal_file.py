@@ -1,7 +1,8 @@
-"""Journals: a round trip, and files that are none."""
+"""Journals: Chaos Toolkit's own keys, a round trip, and files that are none."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+STEP = {"activity", "output", "start", "status", "end", "duration"}
+STATE = STEP | {"tolerance_met"}
+"""Keys of a step and of a probe's result in Chaos Toolkit's journal."""
 
 
 def whole(repetition: int = 0, **more: Any) -> Evidence:
@@ -86,6 +91,28 @@ def test_all_that_was_seen_comes_back(tmp_path: Path) -> None:
             assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
+def test_the_keys_are_those_that_chaos_toolkit_writes() -> None:
+    """As `chaoslib.experiment.run_experiment` of chaostoolkit-lib 1.44 returned them."""
+    ours = journal_file.to_document(Journal.of([whole()]))
+    types = {
+        "chaoslib-version": str, "platform": str, "node": str, "experiment": dict,
+        "start": str, "status": str, "deviated": bool, "steady_states": dict,
+        "run": list, "rollbacks": list, "end": str, "duration": float,
+    }  # fmt: skip
+    for key, wanted in types.items():
+        assert type(ours[key]) is wanted, key
+    assert set(ours["steady_states"]) == {"before", "after", "during"}
+    for place in ("before", "after"):
+        state = ours["steady_states"][place]
+        assert set(state) == {"steady_state_met", "probes"}
+        assert set(state["probes"][0]) == STATE
+    for part in ("run", "rollbacks"):
+        assert set(ours[part][0]) == STEP
+    assert len(ours["steady_states"]["during"]) == 2
+    assert ours["deviated"] is True
+    json.dumps(ours, allow_nan=False)
+
+
 def test_what_json_cannot_hold_does_not_spoil_the_journal(tmp_path: Path) -> None:
     record = Record()
     record.value(1.0, "triton_up", {}, float("nan"))
@@ -103,6 +130,11 @@ def test_what_json_cannot_hold_does_not_spoil_the_journal(tmp_path: Path) -> Non
     (back,) = journal_file.read(file).repetitions
     assert back.series == ()
     assert len(back.steps[1].output) < 20_000
+
+
+def test_the_worst_status_of_repetitions_is_the_journals() -> None:
+    both = [whole(0), whole(1, status="failed")]
+    assert journal_file.to_document(Journal.of(both))["status"] == "failed"
 
 
 def test_a_repetition_in_which_nothing_was_sent_has_a_journal(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from simulated_outages import evidence, poisson, run
 
 from loadtests.chaos.measuring.observations import AlertChange, Check
 from loadtests.chaos.report.chaos_document import document
+from loadtests.chaos.results import scorecard
 from loadtests.chaos.results.journal_file import Journal
 from pages import page_html
 
@@ -62,7 +63,8 @@ def test_a_page_fits_a_phone_loads_nothing_and_bars_nobody(
 ) -> None:
     file = tmp_path / "page.html"
     found = journal()
-    shown = document([found] if kind == "journal" else [found, found])
+    card = scorecard.scorecard([found])
+    shown = document(card, found if kind == "journal" else None)
     file.write_text(page_html.render(shown), "utf-8")
     context = browser.new_context(
         viewport={"width": PHONE_WIDTH, "height": 740},

@@ -56,7 +56,7 @@ def kept(
 
 
 def reported(journal: Journal) -> Document:
-    return document([journal])
+    return document(scorecard.scorecard([journal]), journal)
 
 
 def command(*arguments: object) -> int:
@@ -68,7 +68,7 @@ def command(*arguments: object) -> int:
 
 def test_repetitions_have_medians_of_what_is_known() -> None:
     found = [repetition(i, outage) for i, outage in enumerate((1.0, 1.1, 1.2))]
-    (whole,) = scorecard.rows_of([journal_of(*found)])
+    (whole,) = scorecard.scorecard([journal_of(*found)]).rows
     assert (whole.recovered, whole.repetitions) == (3, 3)
     assert whole.numbers["outage_seconds"] == pytest.approx(1.1, abs=0.06)
     assert whole.numbers["recovered_seconds"] == pytest.approx(1.1, abs=0.06)
@@ -82,12 +82,13 @@ def test_a_card_has_a_row_for_each_journal_by_title_and_time(tmp_path: Path) -> 
     kept(folder, "two", [repetition()], "It comes back")
     kept(folder, "three", [repetition()])
     (folder / "other.json").write_text("{}")
-    rows = scorecard.rows_of(scorecard.journals(folder))
-    assert [(row.title, row.started_at, row.verdict) for row in rows] == [
+    card = scorecard.scorecard(scorecard.journals(folder))
+    assert [(row.title, row.started_at, row.verdict) for row in card.rows] == [
         ("A server dies", 1.7e9, "held"),
         ("A server dies", 1.8e9, "finding"),
         ("It comes back", 1.7e9, "held"),
     ]
+    assert card.held == 2
     (tmp_path / "b").mkdir()
     with pytest.raises(PlanError, match="no journal"):
         scorecard.journals(tmp_path / "b")
@@ -108,6 +109,18 @@ def test_the_command_tells_what_was_found_by_its_exit_status(
     assert "did not recover" in capsys.readouterr().out
     assert command(held, never) == 1
     assert "1 of 2 held" in capsys.readouterr().out
+    with pytest.raises(PlanError, match="found no journal"):
+        command()
+    assert command("--schema", "journal") == 0
+    assert command("--schema", "scorecard") == 0
+
+
+def test_a_card_is_written_as_its_schema_has_it(tmp_path: Path) -> None:
+    journal = kept(tmp_path / "a", "one", [repetition()])
+    file = tmp_path / "card.json"
+    assert command(journal, "--json", file) == 0
+    card = scorecard.Scorecard.model_validate_json(file.read_text("utf-8"))
+    assert card == scorecard.scorecard(scorecard.journals(journal))
 
 
 def test_a_page_holds_everything_itself_and_nothing_from_elsewhere() -> None:
