@@ -301,22 +301,6 @@ class LoadSettings(Settings):
     backoff: Backoff = Field(default=Backoff())
     """Reconnects and retries of the client."""
 
-    @property
-    def client(self) -> str:
-        """The client's timeouts and retries in words: recovery depends on them as well."""
-        timeout = f"the client waits {self.timeout_seconds:g} s for an answer"
-        if self.protocol == "http":
-            return (
-                f"{timeout}, reconnects at once and sends each request once, but again "
-                "if a kept-alive connection ends at once (HTTP)"
-            )
-        back = self.backoff
-        return (
-            f"{timeout}, reconnects after {back.first_seconds:g} s, then times "
-            f"{back.factor:g} up to {back.longest_seconds:g} s, and tries each "
-            f"request at most {back.attempts} times (gRPC)"
-        )
-
     @model_validator(mode="after")
     def _asks_again_over_grpc(self) -> LoadSettings:
         if self.protocol == "http" and self.backoff.attempts > 1:

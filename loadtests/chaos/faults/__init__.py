@@ -20,7 +20,6 @@ from loadtests.chaos.faults.model_faults import (
 from loadtests.chaos.faults.network_faults import (
     Bandwidth,
     NetworkDelay,
-    NetworkJitter,
     NetworkLoss,
     Partition,
     Reset,
@@ -57,7 +56,6 @@ _AnyFault = (
     # The network.
     | Bandwidth
     | NetworkDelay
-    | NetworkJitter
     | NetworkLoss
     | Partition
     | Reset

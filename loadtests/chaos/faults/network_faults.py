@@ -1,4 +1,4 @@
-"""Faults of the network: delay, jitter, loss, partition, resets, a narrow link.
+"""Faults of the network: delay, loss, partition, resets, a narrow link.
 
 All of them act on the fault proxy before the server, and so on the connections through it
 alone. Nothing is changed in the kernel: the effects end with the proxy.
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 class NetworkFault(Fault):
     """A fault of the network for all clients of the fault proxy."""
 
-    protocols: tuple[Literal["grpc", "http"], ...] = Field(
-        default=("grpc", "http"), min_length=1
-    )
-    """The server's ports that are affected."""
-
     def effect(self) -> Effect:
         """Return its effect on the bytes of a connection."""
         raise NotImplementedError
@@ -50,7 +45,6 @@ class NetworkFault(Fault):
                     "token": new_token(),
                     "effect": self.effect().to_record(),
                     "control": str(site.proxy.control),
-                    "protocols": list(dict.fromkeys(self.protocols)),
                 }
         raise FaultRefusedError(
             f"network faults cannot be injected for {site.name}: {reason}",
@@ -59,7 +53,7 @@ class NetworkFault(Fault):
 
     def inject(self, record: dict[str, Any]) -> None:
         """Set the effect on the proxy."""
-        command = {key: record[key] for key in ("token", "effect", "protocols")}
+        command = {key: record[key] for key in ("token", "effect")}
         try:
             ask(Path(record["control"]), {"do": "set", **command})
         except (ProxyGoneError, ProxyFailedError) as error:
@@ -100,38 +94,27 @@ class NetworkFault(Fault):
 
 
 def _effect_of(record: dict[str, Any]) -> dict[str, Any] | None:
-    faults = ask(Path(record["control"]), {"do": "state"})["faults"]
-    effect: dict[str, Any] | None = faults.get(record["token"], {}).get("effect")
+    effects = ask(Path(record["control"]), {"do": "state"})
+    effect: dict[str, Any] | None = effects.get(record["token"])
     return effect
 
 
 class NetworkDelay(NetworkFault):
-    """A distant server. The delay counts once per round trip, unless for both directions."""
+    """A distant server. The delay counts once per round trip, unless for both directions.
+
+    Bytes of a connection stay in order.
+    """
 
     kind: Literal["network_delay"] = "network_delay"
     delay_ms: float = Field(default=50.0, gt=0, le=10_000)
-    """Delay of packets in each affected direction."""
+    """Mean delay of packets in each affected direction."""
+    jitter_ms: float = Field(default=0.0, ge=0, le=10_000)
+    """Uniform variation of the delay, up or down; never below 0."""
     directions: Directions = Field(default="requests")
     """Towards the server, back (`answers`), or both."""
 
     def effect(self) -> Effect:
-        """Return the delay."""
-        return Effect(delay_seconds=self.delay_ms / 1000, directions=self.directions)
-
-
-class NetworkJitter(NetworkFault):
-    """A shared link: a delay, more or less. Bytes of a connection stay in order."""
-
-    kind: Literal["network_jitter"] = "network_jitter"
-    jitter_ms: float = Field(default=20.0, gt=0, le=10_000)
-    """Uniform variation of the delay, up or down."""
-    delay_ms: float = Field(default=20.0, ge=0, le=10_000)
-    """Mean delay. Packets with a negative delay arrive at once."""
-    directions: Directions = Field(default="requests")
-    """Towards the server, back (`answers`), or both."""
-
-    def effect(self) -> Effect:
-        """Return the delay and its spread."""
+        """Return the delay and its variation."""
         return Effect(
             delay_seconds=self.delay_ms / 1000,
             jitter_seconds=self.jitter_ms / 1000,

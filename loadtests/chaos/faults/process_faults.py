@@ -9,8 +9,6 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import Field
-
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.primitives import model_control
@@ -106,25 +104,21 @@ class KillStub(_Kill):
     Before Triton 2.65 live, ready and the model's ready stay true; from there on the model
     and, with strict readiness, the server are not ready, while the repository index still
     lists the model as READY. Triton does not start another backend process, and `load`
-    alone does nothing: only unload and load repairs it, which is what undo does unless
-    `repair` is off.
+    alone does nothing: only unload and load repairs it, which is what undo does.
     """
 
     kind: Literal["kill_stub"] = "kill_stub"
     model: str
     """One of the Python backend; all its instances are killed."""
-    repair: bool = Field(default=True)
-    """Undo reloads the model if it has no backend process. Off, it stays dead."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return its processes and the server's; a repair needs model control."""
+        """Return its processes and the server's; the repair needs model control."""
         victims = needs.stubs_of(site, self.model)
-        if self.repair:
-            needs.controlled(site, self.model)
+        needs.controlled(site, self.model)
         return {
             "model": self.model,
             "victims": [victim.to_record() for victim in victims],
-            "http": site.http if self.repair else None,
+            "http": site.http,
             "belongings": Belongings.of(needs.server_of(site)).to_record(),
         }
 
@@ -157,8 +151,7 @@ class KillStub(_Kill):
     def _dead(record: dict[str, Any]) -> bool:
         """Return whether it needs repair: its server lives and no process of it does."""
         server = Belongings.from_record(record["belongings"]).server
-        repair = record["http"] is not None and server.alive
-        return repair and not stubs_of(server, record["model"])
+        return server.alive and not stubs_of(server, record["model"])
 
 
 class _Freeze(Fault):

@@ -13,7 +13,7 @@ from loadtests.chaos.measuring.signals import Condition, fired, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loadtests.chaos.measuring.observations import Event, Evidence, What
+    from loadtests.chaos.measuring.observations import Event, Evidence
     from loadtests.chaos.measuring.served import Span
     from loadtests.chaos.measuring.signals import Shown
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 class DetectSettings(Settings):
     """A metric or an alert that has to show the fault, and its time limit."""
 
-    fault: str | None = Field(default=None)
-    """The kind that it is to show, each time it comes, where a method has several; the
-    first one's by default."""
     metric: str | None = Field(default=None)
     """A condition on the sidecar's metrics, like `triton_probe_success == 0`, or on
     `up`, which is whether the sidecar was scraped."""
@@ -84,7 +81,7 @@ def signals_of(
     found = []
     for one in wanted:
         if one.condition is not None:
-            effect = in_effect(evidence.events, span, one.fault, first_bad_seconds)
+            effect = in_effect(evidence.events, span, first_bad_seconds)
             found.append(_metric(evidence, span, one, effect))
         if one.alert is not None:
             mine = [alert for alert in alerts if alert.name == one.alert]
@@ -98,9 +95,8 @@ def _metric(
 ) -> Signal:
     condition = wanted.condition
     assert condition is not None  # noqa: S101 - checked by the caller
-    # A condition that held because of another fault does not show this one.
-    begun = begun_at(evidence.events, span, wanted.fault)
-    seen = shown(evidence.series, condition, begun, span.next_seconds)
+    start, end = span.inject_seconds, span.next_seconds
+    seen = shown(evidence.series, condition, start, end)
     after = None
     if seen.first_seconds is not None:
         after = max(seen.first_seconds - effect, 0.0)
@@ -168,43 +164,18 @@ def _others(alerts: Iterable[Shown]) -> Iterator[Signal]:
 
 
 def in_effect(
-    events: Iterable[Event],
-    span: Span,
-    kind: str | None,
-    first_bad_seconds: float | None,
+    events: Iterable[Event], span: Span, first_bad_seconds: float | None
 ) -> float:
-    """Return when a fault of a span was in effect, in seconds of the load.
+    """Return when the first fault of a span was in effect, in seconds of the load.
 
     Injecting takes a while: processes are started, models loaded anew. It is over when
     the fault was seen to be there, and where users feel it before, it is there.
     """
-    events = tuple(events)
-    begun = begun_at(events, span, kind)
-    verified = _first(events, span, kind, "injected")
-    known = [at for at in (verified, first_bad_seconds) if at is not None]
-    return min((at for at in known if at >= begun), default=begun)
-
-
-def begun_at(events: Iterable[Event], span: Span, kind: str | None) -> float:
-    """Return when injecting the first fault of a span began, or the first of that kind."""
-    found = _first(events, span, kind, "inject")
-    return span.inject_seconds if found is None else found
-
-
-def _first(
-    events: Iterable[Event], span: Span, kind: str | None, what: What
-) -> float | None:
+    begun = span.inject_seconds
     end = float("inf") if span.next_seconds is None else span.next_seconds
-    return min(
-        (
-            event.at_seconds
-            for event in events
-            if event.what == what
-            and span.inject_seconds <= event.at_seconds < end
-            and (kind is None or event.detail.get("kind") == kind)
-        ),
-        default=None,
-    )
+    known = [event.at_seconds for event in events if event.what == "injected"]
+    known += [] if first_bad_seconds is None else [first_bad_seconds]
+    return min((at for at in known if begun <= at < end), default=begun)
 
 
 def _end(evidence: Evidence, span: Span) -> float:

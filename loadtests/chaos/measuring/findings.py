@@ -131,7 +131,14 @@ def findings(evidence: Evidence) -> Findings:
     faults = spans(evidence.events, settings.hold_seconds)
     answers = None if evidence.load is None else answers_of(evidence.load)
     found = tuple(
-        _fault(evidence, answers, span, settings, _meant(span, faults, wanted))
+        # The conditions are for the first fault, each time it comes.
+        _fault(
+            evidence,
+            answers,
+            span,
+            settings,
+            wanted if faults[0].kinds[0] in span.kinds else (),
+        )
         for span in faults
     )
     phases = (None, None, None) if answers is None else served.phases(answers, faults)
@@ -151,19 +158,6 @@ def findings(evidence: Evidence) -> Findings:
         probes=tuple(_probes(evidence)),
     )
     return _judged(draft, evidence)
-
-
-def _meant(
-    span: Span, faults: Sequence[Span], wanted: Sequence[DetectSettings]
-) -> list[DetectSettings]:
-    """Return the conditions for the faults of a span; by default the first fault's."""
-    kinds = {kind for one in faults for kind in one.kinds}
-    first = faults[0].kinds[0]
-    return [
-        one
-        for one in wanted
-        if (one.fault if one.fault in kinds else first) in span.kinds
-    ]
 
 
 def _fault(

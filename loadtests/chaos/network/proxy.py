@@ -25,11 +25,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from loadtests.chaos.network.proxy_client import short_name
-from loadtests.chaos.network.wire import DIRECTIONS, Effect, Wire
+from loadtests.chaos.network.wire import Effect, Wire
 
 HOST: Final = "127.0.0.1"
-MAX_FAULTS: Final = 32
 _MAX_COMMAND_BYTES: Final = 65_536
 _COMMAND_SECONDS: Final = 2.0
 _BACKLOG: Final = 512
@@ -44,7 +42,7 @@ class Proxy:
             name: Wire(host, port, seed=f"{seed} {name}")
             for name, (host, port) in upstreams.items()
         }
-        self._faults: dict[str, tuple[Effect, tuple[str, ...]]] = {}
+        self._faults: dict[str, Effect] = {}
 
     async def listen(self) -> dict[str, str]:
         """Start to listen; return the addresses by protocol."""
@@ -70,58 +68,23 @@ class Proxy:
         """Return the answer to a command: the state after it, or an error."""
         try:
             match json.loads(line):
-                case {
-                    "do": "set",
-                    "token": str(token),
-                    "effect": dict(effect),
-                    "protocols": list(protocols),
-                }:
-                    self._set(token, Effect(**effect), tuple(protocols))
+                case {"do": "set", "token": str(token), "effect": dict(effect)}:
+                    self._faults[token] = Effect(**effect)
+                    self._apply()
                 case {"do": "clear", "token": str(token)}:
-                    self._clear(token)
+                    self._faults.pop(token, None)
+                    self._apply()
                 case {"do": "state"}:
                     pass
                 case other:
                     return {"error": f"found {other!r}; want set, clear or state"}
         except (TypeError, ValueError) as error:
             return {"error": str(error)}
-        return self._state()
-
-    def _set(self, token: str, effect: Effect, protocols: tuple[str, ...]) -> None:
-        if len(self._faults) >= MAX_FAULTS and token not in self._faults:
-            raise ValueError(f"{MAX_FAULTS} faults are active already; clear one")
-        unknown = set(protocols) - set(self._wires)
-        if unknown:
-            raise ValueError(f"found protocols {unknown}; want {set(self._wires)}")
-        self._faults[token] = effect, protocols
-        self._apply()
-
-    def _clear(self, token: str) -> None:
-        self._faults.pop(token, None)
-        self._apply()
+        return {token: effect.to_record() for token, effect in self._faults.items()}
 
     def _apply(self) -> None:
-        for name, wire in self._wires.items():
-            wire.set_effects(
-                [effect for effect, at in self._faults.values() if name in at]
-            )
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            "faults": {
-                token: {"effect": effect.to_record(), "protocols": protocols}
-                for token, (effect, protocols) in self._faults.items()
-            },
-            "wires": {
-                name: {
-                    "connections": wire.connections,
-                    "held_bytes": wire.held_bytes,
-                    "resets": wire.resets,
-                    "losses": sum(wire.links[each].losses for each in DIRECTIONS),
-                }
-                for name, wire in self._wires.items()
-            },
-        }
+        for wire in self._wires.values():
+            wire.set_effects(tuple(self._faults.values()))
 
 
 async def serve(arguments: argparse.Namespace) -> None:
@@ -137,19 +100,17 @@ async def serve(arguments: argparse.Namespace) -> None:
     upstreams = {"grpc": arguments.grpc, "http": arguments.http}
     proxy = Proxy(upstreams, arguments.seed)
     try:
-        # asyncio removes the socket by this name at the end.
-        with short_name(arguments.control) as name:
-            control = await asyncio.start_unix_server(
-                proxy.control, name, limit=_MAX_COMMAND_BYTES
-            )
-            sys.stdout.write(json.dumps(await proxy.listen()) + "\n")
-            sys.stdout.flush()
-            await ended.wait()
-            control.close()
+        control = await asyncio.start_unix_server(
+            proxy.control, arguments.control, limit=_MAX_COMMAND_BYTES
+        )
+        sys.stdout.write(json.dumps(await proxy.listen()) + "\n")
+        sys.stdout.flush()
+        await ended.wait()
+        control.close()
     finally:
         # The owner may be dead, so its folder is ours to remove, if it has nothing else.
         with contextlib.suppress(OSError):
-            arguments.control.unlink()
+            arguments.control.unlink(missing_ok=True)
             arguments.control.parent.rmdir()
 
 

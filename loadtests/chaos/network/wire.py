@@ -41,7 +41,6 @@ class Wire:
         rng = random.Random(seed)  # noqa: S311 - a fault is drawn, not a secret
         self.links: dict[Direction, Link] = {each: Link(rng) for each in DIRECTIONS}
         self.held_bytes = 0
-        self.resets = 0
         self._upstream = host, port
         self._ends: set[End] = set()
         self._connecting: set[asyncio.Task[None]] = set()
@@ -137,7 +136,6 @@ class End(asyncio.Protocol):
         if self._link.neutral and not self._queue:
             self._send(data)
         elif self._link.resets():
-            self._wire.resets += 1
             self.abort()
         else:
             now = asyncio.get_running_loop().time()
@@ -326,7 +324,6 @@ class Link:
 
     def __init__(self, rng: random.Random) -> None:
         self.effect = _NEUTRAL
-        self.losses = 0
         self._rng = rng
         self._free_at = 0.0
 
@@ -378,5 +375,4 @@ class Link:
         lost, ratio = 0, self.effect.loss_ratio
         while ratio > 0 and lost < _MOST_LOSSES_IN_A_ROW and self._rng.random() < ratio:
             lost += 1
-        self.losses += lost
         return RETRANSMISSION_SECONDS * ((1 << lost) - 1)

@@ -213,7 +213,6 @@ class Repetition:
         assert scenario is not None  # noqa: S101 - a load has a scenario
         target = scenario.target.target()
         mix = with_right_answers(target, prepared(scenario), scenario.timeout_seconds)
-        self._record.remark(extension.load.client)
         return Load(scenario, mix, extension.load.backoff)
 
     def _announce(self, stack: contextlib.ExitStack) -> None:

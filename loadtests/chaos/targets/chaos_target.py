@@ -94,10 +94,6 @@ class Target(Settings):
     """
     sidecar_restart_seconds: float | None = Field(default=0.5, ge=0, le=600)
     """Time from the sidecar's end to its next start, as with systemd; null for never."""
-    prometheus: bool = Field(default=False)
-    """Start a Prometheus that scrapes that sidecar, with the shipped rules; an experiment that
-    waits for an alert has one anyway.
-    """
     proxy: bool = Field(default=False)
     """Put a TCP proxy between Triton and both the load and the sidecar, for faults of
     the network without root."""

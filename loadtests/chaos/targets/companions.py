@@ -73,8 +73,7 @@ def companions(target: Target, site: Site, around: Surroundings) -> Generator[No
                     around.note,
                 )
             )
-        wanted = around.alerts or target.prometheus
-        if wanted and site.sidecar_url is not None:
+        if around.alerts and site.sidecar_url is not None:
             _start_prometheus(stack, site, around)
         yield
 

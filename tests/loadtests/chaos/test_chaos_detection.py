@@ -238,18 +238,3 @@ def test_the_limit_counts_from_when_the_fault_was_there(
     assert metric.shown_seconds == 7.5
     assert metric.after_seconds == took
     assert metric.in_time is (took <= WANTED.within_seconds)
-
-
-def test_of_two_faults_the_one_counts_that_is_to_be_shown() -> None:
-    events = happened(
-        (5.0, "inject", "erring_model"),
-        (5.4, "injected", "erring_model"),
-        (7.0, "inject", "kill_stub"),
-        (7.1, "injected", "kill_stub"),
-    )
-    wanted = WANTED.model_copy(update={"fault": "kill_stub"})
-    samples = tuple(polled({4.0: 1, 5.5: 0, 6.0: 1, 8.1: 0}))
-    seen = evidence(None, samples=(*samples, *WATCHED), events=events)
-    metric, _ = signals_of(seen, SPAN, [wanted], 5.3)
-    assert metric.after_seconds == pytest.approx(1.0)
-    assert metric.in_time is True

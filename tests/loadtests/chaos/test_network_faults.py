@@ -18,7 +18,6 @@ from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.network_faults import (
     Bandwidth,
     NetworkDelay,
-    NetworkJitter,
     NetworkLoss,
     Partition,
     Reset,
@@ -70,7 +69,7 @@ def broken(address: str) -> None:
 CASES = [
     (NetworkDelay(delay_ms=100), delayed),
     (NetworkDelay(delay_ms=50, directions="both"), delayed),
-    (NetworkJitter(delay_ms=30, jitter_ms=30), spread),
+    (NetworkDelay(delay_ms=30, jitter_ms=30), spread),
     (NetworkLoss(loss_percent=15), stalled),
     (Bandwidth(kilobits_per_second=512), narrow),
     (Partition(), parted),

@@ -20,7 +20,6 @@ from loadtests.chaos.faults.process_faults import (
     KillSidecar,
     KillStub,
 )
-from loadtests.chaos.primitives import model_control
 from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings, Known, Stub
 from loadtests.chaos.primitives.process_refs import ProcessRef, new_token
 
@@ -80,16 +79,6 @@ def test_a_model_without_its_backend_process_is_ready_and_dead(site, client) -> 
     assert site.server() == server
 
 
-def test_a_dead_model_may_be_left_dead(site, client) -> None:
-    with in_effect(KillStub(model="double", repair=False), site):
-        pass
-    assert client.double(timeout_seconds=2.5) not in {"right", "wrong"}
-    # What the documentation says by hand.
-    model_control.unload(site.http, "double")
-    model_control.load(site.http, "double")
-    client.serves()
-
-
 def test_a_frozen_backend_process_holds_up_its_own_model_only(site, client) -> None:
     fault = FreezeStub(model="double")
     with in_effect(fault, site) as record:
@@ -119,7 +108,6 @@ def test_a_repair_that_the_server_would_not_allow_is_refused(triton) -> None:
     site = EmbeddedSite(triton)
     with pytest.raises(FaultRefusedError, match="does not allow models to be loaded"):
         KillStub(model="slow").prepare(site)
-    KillStub(model="slow", repair=False).prepare(site)
 
 
 @pytest.fixture
