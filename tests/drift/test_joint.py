@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dependent_rows import DEPENDENT, correlated
+from drifting_data import window_of
 
 from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.errors import SchemaError, StateError
@@ -30,12 +31,6 @@ SETTINGS = AlarmSettings(windows_per_false_alarm=1000)
 CHANGES = [(0.0, 0.95), (0.5, 0.9), (0.9, -0.9), (0.95, 0.0)]
 
 
-def counted(profile, rows):
-    window = profile.accumulator()
-    window.update(rows)
-    return window.take()
-
-
 def table(rng, rows, correlation):
     return {"x": correlated(rng, rows, COLUMNS, correlation)}
 
@@ -48,7 +43,7 @@ def named(judgement):
 def test_another_correlation_of_two_in_twenty_columns_is_drift(before, after):
     rng = np.random.default_rng(1)
     profile = fit(SCHEMA, table(rng, 10_000, before), ordered=False)
-    found = judge(profile, counted(profile, table(rng, 2000, after)))
+    found = judge(profile, window_of(profile, table(rng, 2000, after)))
     assert headline(found) == "Drift in the correlations between 20 features."
     assert named(found) == [NAME]
     assert kind_of_change(found.changed[0]) == "correlations between columns changed"
@@ -95,7 +90,7 @@ def test_a_change_of_one_column_alone_does_not_name_the_joint_feature(change):
     profile = fit(SCHEMA, table(rng, 10_000, 0.5))
     rows = table(rng, 2000, 0.5)
     rows["x"][:, 3] = rows["x"][:, 3] * (1.4 if change == "scale" else 1.0) + 0.5
-    assert named(judge(profile, counted(profile, rows))) == ["x[3]"]
+    assert named(judge(profile, window_of(profile, rows))) == ["x[3]"]
 
 
 def awkward(rng, rows):
@@ -117,17 +112,17 @@ def test_singular_constant_missing_and_heavy_tailed_columns_are_no_change():
     rng = np.random.default_rng(5)
     profile = fit(AWKWARD, awkward(rng, 10_000))
     assert profile.joint is not None
-    assert judge(profile, counted(profile, awkward(rng, 4000))).outcome == "no_drift"
+    assert judge(profile, window_of(profile, awkward(rng, 4000))).outcome == "no_drift"
     rows = awkward(rng, 4000)
     rows["x"][:, 2] = rng.permutation(rows["x"][:, 2])
-    assert named(judge(profile, counted(profile, rows))) == [NAME]
+    assert named(judge(profile, window_of(profile, rows))) == [NAME]
 
 
 def test_requests_of_any_size_give_the_same_counts():
     rng = np.random.default_rng(6)
     profile = fit(SCHEMA, table(rng, 5000, 0.3))
     rows = table(rng, 9000, 0.3)["x"]
-    whole = counted(profile, {"x": rows})
+    whole = window_of(profile, {"x": rows})
     parts = profile.accumulator()
     for part in np.split(rows, np.sort(rng.integers(0, 9000, 400))):
         parts.update({"x": part})
@@ -154,7 +149,7 @@ def test_texts_stand_beside_the_numbers_of_their_row():
 def test_of_a_long_window_whole_batches_are_left_out():
     rng = np.random.default_rng(8)
     profile = fit(SCHEMA, table(rng, 5000, 0.3))
-    window = counted(profile, table(rng, 100_000, 0.3))
+    window = window_of(profile, table(rng, 100_000, 0.3))
     batches = int(window.cells[-1].sum())
     assert 20 <= batches <= 40
     assert window.cells[:-1].sum(axis=1).tolist() == [100_000] * COLUMNS
@@ -217,12 +212,12 @@ def test_a_profile_keeps_it_and_one_without_says_that_it_lacks_it():
     assert data.split(b" ")[2] == str(JOINT_VERSION).encode()
     assert again.to_bytes() == data
     rows = table(rng, 4000, -0.5)
-    assert np.array_equal(counted(again, rows).cells, counted(profile, rows).cells)
+    assert np.array_equal(window_of(again, rows).cells, window_of(profile, rows).cells)
     old = Profile.from_bytes(without_joint(data))
     assert old.joint is None
     assert "made before" in " ".join(old.blind_spots)
-    assert named(judge(again, counted(again, rows))) == [NAME]
-    assert judge(old, counted(old, rows)).outcome == "no_drift"
+    assert named(judge(again, window_of(again, rows))) == [NAME]
+    assert judge(old, window_of(old, rows)).outcome == "no_drift"
 
 
 def without_joint(data):

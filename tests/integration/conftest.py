@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playground import Playground, Traffic
 from playwright.sync_api import sync_playwright
+from receiver import Receiver
 from requirements import require_triton
 from sidecars import SidecarProcess
 
@@ -86,6 +87,13 @@ def start_sidecar(tmp_path: Path) -> Generator[Callable[..., SidecarProcess]]:
 
 
 # A browser for the status page.
+
+
+@pytest.fixture
+def receiver():
+    server = Receiver()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="module")

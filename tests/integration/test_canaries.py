@@ -35,13 +35,6 @@ def fake():
         yield server
 
 
-@pytest.fixture
-def receiver():
-    server = Receiver()
-    yield server
-    server.close()
-
-
 def arrived(fake) -> bool:
     return any(r.headers.get(KEY) == CANARY for r in fake.requests)
 

@@ -11,18 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from commands import COMMAND, tritonwatch
 from fake_triton import FakeModel, FakeTriton, Slow
-from receiver import Receiver
 from waiting import patience
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture
-def receiver():
-    server = Receiver()
-    yield server
-    server.close()
 
 
 @pytest.fixture

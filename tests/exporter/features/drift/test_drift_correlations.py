@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from dependent_rows import correlated
 from structlog.testing import capture_logs
 
 from drift.features import Schema, Tensor
@@ -15,12 +15,6 @@ ANSWERS = Schema.from_tensors([Tensor("y", "FP32", (2,))])
 def log():
     with capture_logs() as entries:
         yield entries
-
-
-def correlated(rng, rows, columns, correlation):
-    x = rng.normal(size=(rows, columns))
-    x[:, 1] = correlation * x[:, 0] + np.sqrt(1 - correlation**2) * x[:, 1]
-    return x.astype(np.float32)
 
 
 def inputs(bench, rows, correlation):
