@@ -9,8 +9,7 @@ They act on the experiment that runs in this process, under `tritonwatch chaos r
 from __future__ import annotations
 
 import contextlib
-import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from exporter.output.exposition import parse_text
 from loadtests.chaos import faults
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.running.repetition import Repetition
-
-_POLL_SECONDS: Final = 0.05
 
 
 class NotRunningError(LoadError):
@@ -99,7 +96,10 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
     None where the sidecar shows none.
     """
-    page = fetch(_sidecar(), "/metrics") or b""
+    site = _current().site
+    if site is None or site.sidecar_url is None:
+        raise NotRunningError("sidecar")
+    page = fetch(site.sidecar_url.rpartition("//")[2], "/metrics") or b""
     wanted = (labels or {}).items()
     found = [
         value
@@ -107,34 +107,6 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
         if series == name and wanted <= given.items()
     ]
     return max(found, default=None)
-
-
-def server_ready(patience_seconds: float = 0.0) -> bool:
-    """Probe: True if Triton's own health endpoint reports ready within this time.
-
-    While a model is loaded it does not, for some tenths of a second.
-    """
-    site = _current().site
-    if site is None:
-        raise NotRunningError("target")
-    deadline = time.monotonic() + patience_seconds
-    while fetch(site.http, "/v2/health/ready") is None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_SECONDS)
-    return True
-
-
-def sidecar_up() -> bool:
-    """Probe: True if the sidecar answers."""
-    return fetch(_sidecar(), "/-/healthy") is not None
-
-
-def _sidecar() -> str:
-    site = _current().site
-    if site is None or site.sidecar_url is None:
-        raise NotRunningError("sidecar")
-    return site.sidecar_url.rpartition("//")[2]
 
 
 def _current() -> Repetition:

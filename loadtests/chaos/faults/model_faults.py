@@ -1,8 +1,7 @@
 """A Python model that fails or answers wrongly: a fault over it in its repository.
 
 `deploy/faults/model.py` replaces the model's own file, which is kept next to it
-as `original.py`: a hard link, so that owner, mode and times are restored with it. A model that was written with a fault (`faulty_model`) needs no load:
-only its `fault.json` is replaced.
+as `original.py`: a hard link, so that owner, mode and times are restored with it.
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ class WrappedModel(Fault):
                 "seed": self.seed,
                 **self.fault_fields(),
             },
-            "before": (place / _FAULT).read_text("utf-8") if _prepared(place) else None,
             "digest": _digest(place / _MODEL),
         }
 
@@ -75,8 +73,6 @@ class WrappedModel(Fault):
             faulty_model.set_fault(
                 place.parents[1], record["model"], fault, version=place.name
             )
-            if record["before"] is not None:
-                return
             os.link(place / _MODEL, place / _ORIGINAL)
             draft = _draft(place)
             shutil.copyfile(WRAPPER, draft)
@@ -90,7 +86,7 @@ class WrappedModel(Fault):
     def missing(self, record: dict[str, Any]) -> list[str]:
         """Report a model whose file is its own, or that has another fault."""
         place = Path(record["place"])
-        if record["before"] is None and not _prepared(place):
+        if not ((place / _ORIGINAL).is_file() and (place / _FAULT).is_file()):
             return [f"{place / _MODEL} is not the one with a fault"]
         if not record["fault"].items() <= _fault_of(place).items():
             return [f"{place / _FAULT} does not contain {record['fault']}"]
@@ -103,11 +99,6 @@ class WrappedModel(Fault):
         The wrapper gives correct answers at once; loading the model takes longer.
         """
         place = Path(record["place"])
-        if record["before"] is not None:
-            if (place / _FAULT).read_text("utf-8") != record["before"]:
-                write(place / _FAULT, record["before"].encode(), 0o644)
-            _draft(place).unlink(missing_ok=True)
-            return
         # While fault.json is there, the server may still have the model with the fault.
         wrapped = (place / _FAULT).exists()
         if wrapped:
@@ -128,9 +119,6 @@ class WrappedModel(Fault):
         place = Path(record["place"])
         if not place.parents[1].is_dir():
             return []  # with the whole repository, which was the run's own
-        if record["before"] is not None:
-            same = (place / _FAULT).read_text("utf-8") == record["before"]
-            return [] if same else [f"{place / _FAULT} is not as it was"]
         names = (_ORIGINAL, _FAULT, *_FAULT_DRAFTS, _draft(place).name)
         found = [
             f"file {place / name} is left" for name in names if (place / name).exists()
@@ -238,8 +226,6 @@ def _place(site: Site, model: str) -> Path:
             f"model {model!r} in {folder} has no {_MODEL}", "use a Python model"
         )
     place = versions[-1][1]
-    if _prepared(place):
-        return place
     if (place / _ORIGINAL).exists():
         raise FaultRefusedError(
             f"{place / _ORIGINAL} already exists, and the model's file would be "
@@ -278,10 +264,6 @@ def _restore(place: Path, digest: str) -> None:
     # Two may undo at once, and the other have been first.
     if original.exists():
         original.replace(model)
-
-
-def _prepared(place: Path) -> bool:
-    return (place / _ORIGINAL).is_file() and (place / _FAULT).is_file()
 
 
 def _fault_of(place: Path) -> dict[str, Any]:

@@ -10,16 +10,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import urllib3
-from fault_cycles import Client, asking, in_effect, recorded, undone
+from fault_cycles import asking, in_effect, recorded, undone
 from requirements import as_nobody
 from sites import EmbeddedSite
 from waiting import patience, wait_until
 
-from exporter.triton.faulty_model import Fault as ModelFault
-from exporter.triton.faulty_model import write_faulty_model
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.model_faults import (
     WRAPPER,
@@ -185,28 +182,6 @@ def test_an_original_that_was_edited_meanwhile_is_not_put_back(site, client) -> 
     original.write_bytes(was)
     undone(fault, record)
     assert client.double() == "right"
-
-
-def test_a_model_with_a_fault_of_its_own_needs_no_load(start_triton, tmp_path) -> None:
-    repository = tmp_path / "models"
-    source = WRAPPER.parents[1] / "models" / "digits_fp32"
-    honest = ModelFault("none", seed=7)
-    write_faulty_model(repository, "digits", source=source, fault=honest)
-    before = files(repository)
-    site = EmbeddedSite(start_triton(repository))
-    stubs = site.stubs()
-    pixels = np.zeros((1, 64), np.float32)
-    with Client(site.http) as client:
-        with in_effect(ErringModel(model="digits"), site):
-            assert client.ask("digits", "pixels", pixels, pixels) == (
-                "ModelError: HTTP 500: asked to fail"
-            )
-        assert client.ask("digits", "pixels", pixels, pixels) == "wrong"
-    assert site.stubs() == stubs
-    after = files(repository)
-    assert {name: found[-1] for name, found in after.items()} == {
-        name: found[-1] for name, found in before.items()
-    }
 
 
 # Streams.
