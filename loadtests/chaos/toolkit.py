@@ -19,7 +19,6 @@ from loadtests.errors import FaultFailedError, LoadError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.running.repetition import Repetition
 
 
@@ -80,7 +79,7 @@ def availability(window_seconds: float = 1.0) -> float | None:
 
     None where no request was sent meanwhile.
     """
-    return _live().availability(window_seconds)
+    return _current().live.availability(window_seconds)
 
 
 def latency(quantile: float = 0.95, window_seconds: float = 1.0) -> float | None:
@@ -88,7 +87,7 @@ def latency(quantile: float = 0.95, window_seconds: float = 1.0) -> float | None
 
     From when a request was due; one without a correct answer is as late as its timeout.
     """
-    return _live().latency(quantile, window_seconds)
+    return _current().live.latency(quantile, window_seconds)
 
 
 def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
@@ -113,10 +112,3 @@ def _current() -> Repetition:
     if _running is None:
         raise NotRunningError("experiment")
     return _running
-
-
-def _live() -> LiveWindow:
-    live = _current().live
-    if live is None:
-        raise NotRunningError("load")
-    return live

@@ -38,10 +38,6 @@ class WrappedModel(Fault):
 
     model: str
     """A Python model of the repository."""
-    after_requests: int = Field(default=0, ge=0)
-    """Requests that are answered correctly first."""
-    seed: int = 0
-    """Seed of the affected requests."""
 
     def fault_fields(self) -> dict[str, Any]:
         """Return the fields of its `faulty_model.Fault`, but those of every one."""
@@ -54,11 +50,7 @@ class WrappedModel(Fault):
             "model": self.model,
             "http": site.http,
             "place": str(place),
-            "fault": {
-                "after_requests": self.after_requests,
-                "seed": self.seed,
-                **self.fault_fields(),
-            },
+            "fault": self.fault_fields(),
             "digest": _digest(place / _MODEL),
         }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -17,14 +17,13 @@ from exporter.errors import ProtocolError, TritonwatchError
 from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2
 from exporter.triton.tensors import decode
-from loadtests.chaos.measuring.live import LiveWindow
 from loadtests.engine import Options
 from loadtests.engine.answer_frames import message_outputs
 from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import LoadError
 from loadtests.execute import execute
 from loadtests.plan import Mix
-from loadtests.result import RunResult
+from loadtests.result import Outcome, RunResult, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from loadtests.engine import Progress
     from loadtests.engine.loops import Backoff
     from loadtests.plan import Body, Entry
+    from loadtests.result import Floats, Requests
     from loadtests.scenario import Scenario
     from loadtests.target import Target
 
@@ -44,6 +44,10 @@ pb: Final[Any] = service_pb2
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _MAX_BYTES: Final = 64 << 20
 TOLERANCE: Final = 1e-5
+_STALE_SECONDS: Final = 2.0
+"""Time without progress after which the run is over, or its sender hangs."""
+_OVERTIME_SECONDS: Final = 3.0
+"""Time after its timeout within which a request may still end."""
 
 
 class Load:
@@ -142,6 +146,93 @@ class Load:
         return verdict_of(
             whole, found.sender_cpu_seconds / whole.duration_seconds, None
         )
+
+
+class LiveWindow:
+    """The last second or so of a run, readable while it runs, from any thread.
+
+    A request counts in a window if it ended within it, or waited all through it: a
+    server that hangs is not available although nothing has failed yet. Requests that
+    the sender itself never came to do not count.
+    `timeout_seconds` is the run's own: as long counts a request without a correct answer.
+    """
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout = timeout_seconds
+        self._seen: tuple[Requests, float, float] | None = None
+
+    def feed(self, progress: Progress) -> None:
+        """Record the progress of the run, in about a microsecond: the sender waits for it."""
+        now = time.perf_counter()
+        self._seen = (progress.requests, now - progress.elapsed_seconds, now)
+
+    def elapsed_seconds(self) -> float | None:
+        """Return seconds since the load's start; None before the first progress and after the last."""
+        if self._seen is None:
+            return None
+        _, origin, fed = self._seen
+        now = time.perf_counter()
+        return None if now - fed > _STALE_SECONDS else now - origin
+
+    def availability(
+        self, window_seconds: float, now: float | None = None
+    ) -> float | None:
+        """Return the share of correct answers in the window before `now`.
+
+        None where no request was due. `now` is in seconds from the load's
+        start, by default this moment.
+        """
+        found = self._read_window(window_seconds, now)
+        if found is None or not found.count:
+            return None
+        return found.right / found.count
+
+    def latency(
+        self, quantile: float, window_seconds: float, now: float | None = None
+    ) -> float | None:
+        """Return the quantile of latency in seconds, from the intended time.
+
+        Over requests that ended within the window, and those in flight with their wait
+        so far, a lower bound of their latency. None where there are neither.
+        """
+        found = self._read_window(window_seconds, now)
+        if found is None or not found.seconds.size:
+            return None
+        return quantile_of(found.seconds, quantile)
+
+    def _read_window(self, window_seconds: float, now: float | None) -> _Window | None:
+        seen = self._seen
+        now = self.elapsed_seconds() if now is None else now
+        if seen is None or now is None:
+            return None
+        requests, longest = seen[0], window_seconds + self._timeout + _OVERTIME_SECONDS
+        first, last = np.searchsorted(requests.intended, (now - longest, now))
+        part = requests.where(slice(int(first), int(last)))
+        # The sender writes the outcome last: who reads it first finds the rest in place.
+        outcome = part.outcome.copy()
+        done, waiting = part.done.copy(), outcome == Outcome.UNSENT
+        waiting &= np.isfinite(part.sent)
+        # Rejected requests never ended; they were lost when they were due.
+        ended_at = np.where(outcome == Outcome.REJECTED, part.intended, done)
+        since = now - window_seconds
+        ended = ~waiting & (ended_at > since) & (ended_at <= now)
+        right = ended & (outcome == Outcome.OK)
+        lost = ended & ~right
+        seconds = np.where(waiting, now - part.intended, done - part.intended)
+        seconds[lost] = self._timeout
+        return _Window(
+            right=int(right.sum()),
+            count=int(ended.sum() + (waiting & (part.intended <= since)).sum()),
+            seconds=seconds[ended | waiting],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    right: int
+    count: int
+    seconds: Floats
+    """Latencies of finished requests, and waiting times of others."""
 
 
 def with_right_answers(target: Target, mix: Mix, timeout_seconds: float) -> Mix:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.experiment import Loaded
     from loadtests.chaos.faults.fault import Fault
-    from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.measuring.observations import Evidence, Status
+    from loadtests.chaos.running.experiment_load import LiveWindow
     from loadtests.chaos.site import Site
     from loadtests.chaos.undoing.injection import Injected, Injections
 
@@ -92,9 +92,15 @@ class Repetition:
         return self._site
 
     @property
-    def live(self) -> LiveWindow | None:
-        """Availability and latency of the last moment."""
-        return None if self._load is None else self._load.live
+    def live(self) -> LiveWindow:
+        """Availability and latency of the last moment.
+
+        Raises:
+            NotRunningError: nothing is sent.
+        """
+        if self._load is None:
+            raise toolkit.NotRunningError("load")
+        return self._load.live
 
     def run(self) -> Evidence:
         """Run the repetition and return its evidence."""

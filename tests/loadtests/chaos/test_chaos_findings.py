@@ -10,13 +10,13 @@ import pytest
 from simulated_outages import Sample, evidence, poisson, polled_up, result, run
 
 from loadtests.chaos.measuring.findings import findings
-from loadtests.chaos.measuring.live import LiveWindow
 from loadtests.chaos.measuring.observations import (
     Check,
     Event,
     Evidence,
     Step,
 )
+from loadtests.chaos.running.experiment_load import LiveWindow
 from loadtests.engine import Progress
 from loadtests.result import Outcome, Requests, RunResult
 
