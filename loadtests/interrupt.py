@@ -58,6 +58,8 @@ def interrupted_once() -> Generator[None]:
         raise Interrupted(number)
 
     before = {number: signal.signal(number, end) for number in NUMBERS}
+    # Stopped by Ctrl-Z, it would keep the faults in effect until the watchdog's deadline.
+    before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     try:
         yield
     finally:

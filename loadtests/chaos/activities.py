@@ -139,13 +139,17 @@ def perform(activity: Activity) -> Any:
 
 
 def own(provider: Provider) -> Any:
-    """Return our function that a provider names."""
+    """Return our function that a provider names.
+
+    Raises:
+        ValueError: there is none, or it does not take these arguments.
+    """
     module = importlib.import_module(TOOLKIT)
     found = getattr(module, provider.func, None)
     if found is None or getattr(found, "__module__", None) != TOOLKIT:
-        raise ActivityFailedError(f"found no function {provider.func!r} in {TOOLKIT}")
+        raise ValueError(f"found no function {provider.func!r} in {TOOLKIT}")
     try:
         inspect.signature(found).bind(**provider.arguments)
     except TypeError as error:
-        raise ActivityFailedError(f"{TOOLKIT}.{provider.func}: {error}") from None
+        raise ValueError(f"{TOOLKIT}.{provider.func}: {error}") from None
     return found

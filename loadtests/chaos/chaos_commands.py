@@ -131,7 +131,7 @@ def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
             worst = max(worst, EXIT_REFUSED)
             continue
         worst = max(worst, _report_run(loaded, found, options))
-        if found[-1].status == "interrupted":
+        if found[-1].status == "interrupted" or found[-1].leftovers:
             break
     return worst
 
@@ -140,10 +140,11 @@ def _report_run(
     loaded: Loaded, found: Sequence[Evidence], options: argparse.Namespace
 ) -> int:
     """Write and print the results; return the exit status."""
-    journal = _journal(loaded, found, options)
+    journal = Journal.of(found)
     report = document(scorecard([journal]), journal)
     sys.stdout.write(f"{loaded.name}: {page_text.render(report)}")
     sys.stdout.flush()
+    _keep(loaded, journal, options)
     if found[-1].status == "interrupted":
         return EXIT_INTERRUPTED
     return max(one.findings.exit_code for one in journal.repetitions)
@@ -154,9 +155,12 @@ def soak(options: argparse.Namespace) -> int:
     _require_folder(options.json)
     loaded = drawn(options.minutes, options.seed)
     how = RunOptions(state=state_of(options), progress=_progress(options))
-    (seen,) = _journal(loaded, run(loaded, how), options).repetitions
+    journal = Journal.of(run(loaded, how))
+    (seen,) = journal.repetitions
     footprint = soaked(seen)
     sys.stdout.write(page_text.render(soak_document(footprint, seen.findings)))
+    sys.stdout.flush()
+    _keep(loaded, journal, options)
     return max(seen.findings.exit_code, EXIT_FINDING if footprint.broken else 0)
 
 
@@ -178,14 +182,9 @@ def _require_folder(folder: Path | None) -> None:
         ) from None
 
 
-def _journal(
-    loaded: Loaded, found: Sequence[Evidence], options: argparse.Namespace
-) -> Journal:
-    """Judge each repetition; with `--json`, write the journal."""
-    journal = Journal.of(found)
+def _keep(loaded: Loaded, journal: Journal, options: argparse.Namespace) -> None:
     if options.json is not None:
         journal_file.write(options.json / f"{loaded.name}.json", journal)
-    return journal
 
 
 def _progress(options: argparse.Namespace) -> Callable[[str], None]:

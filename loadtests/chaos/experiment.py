@@ -40,6 +40,7 @@ from loadtests.chaos.activities import (
     Hypothesis,
     Limit,
     Probe,
+    own,
 )
 from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.observations import NAME
@@ -143,6 +144,11 @@ class Experiment(Settings):
             fault = fault_of(activity, f"method[{place}]")
             if fault is not None:
                 _require_within(fault, extension.blast_radius, f"method[{place}]")
+        hypothesis = self.hypothesis.probes if self.hypothesis else ()
+        for activity in (*self.method, *self.rollbacks, *hypothesis, *extension.abort):
+            own(activity.provider)
+        if any(activity.provider.func == "inject" for activity in self.rollbacks):
+            raise ValueError("found inject in rollbacks; want it in the method")
         return self
 
     @property

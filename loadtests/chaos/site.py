@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from exporter.system.local_server import SERVER
+from exporter.system.processes import arguments_of
 from loadtests.chaos.primitives.backends import listener, stubs_of
 
 if TYPE_CHECKING:
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadtests.chaos.primitives.process_refs import ProcessRef
+
+_IS_SIDECAR: Final = re.compile(r"(?:.*/)?tritonwatch|exporter\.cli").fullmatch
 
 
 @dataclass
@@ -32,6 +36,8 @@ class Site:
     metrics: str | None = None
     repository: Path | None = None
     """The model repository, where models may be replaced."""
+    owns_repository: bool = False
+    """True if the repository is the run's own, and ends with it."""
     proxy: FaultProxy | None = None
     """The TCP proxy between client and Triton, where there is one."""
     sidecar_url: str | None = None
@@ -61,7 +67,10 @@ class Site:
             return self.find_sidecar()
         if self.sidecar_url is None:
             return None
-        return listener(self.sidecar_url.rpartition("//")[2].partition("/")[0])
+        found = listener(self.sidecar_url.rpartition("//")[2])
+        # A proxy or the end of a tunnel may listen there.
+        arguments = [] if found is None else arguments_of(found.pid)
+        return found if any(map(_IS_SIDECAR, arguments)) else None
 
     def loaded(self, protocol: str) -> str:
         """Return the host:port for users' requests: the proxy, where there is one."""

@@ -73,7 +73,7 @@ class WorkerRun:
         self._entries: list[str] = []
         self._news = Tally()
         self._sender: Any = subprocess.Popen(
-            [sys.executable, "-m", "loadtests.distributed.sender"],
+            [sys.executable, "-P", "-m", "loadtests.distributed.sender"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -134,7 +134,7 @@ class _Forked:
                     with contextlib.suppress(OSError):
                         os.close(descriptor)
             # Of `python -m module ARGUMENTS`.
-            os._exit(watchdog.main(command[3:]))
+            os._exit(watchdog.main(command[command.index(watchdog.__name__) + 1 :]))
         os.close(writing)
         self.stdout = os.fdopen(reading, encoding="utf-8")
 

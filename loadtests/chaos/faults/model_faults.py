@@ -52,6 +52,8 @@ class WrappedModel(Fault):
             "place": str(place),
             "fault": self.fault_fields(),
             "digest": _digest(place / _MODEL),
+            "wrapper": _digest(WRAPPER),
+            "scratch": site.owns_repository,
         }
 
     def inject(self, record: dict[str, Any]) -> None:
@@ -95,7 +97,7 @@ class WrappedModel(Fault):
         wrapped = (place / _FAULT).exists()
         if wrapped:
             write(place / _FAULT, _NO_FAULT, 0o644)
-        _restore(place, record["digest"])
+        _restore(place, record)
         if wrapped:
             model, http = record["model"], record["http"]
             problem = f"model {model!r} has its own file back and could not be loaded"
@@ -110,13 +112,15 @@ class WrappedModel(Fault):
         """Report files of the fault in the model's folder."""
         place = Path(record["place"])
         if not place.parents[1].is_dir():
-            return []  # with the whole repository, which was the run's own
+            if record.get("scratch"):
+                return []  # with the whole repository, which was the run's own
+            return [f"{place.parents[1]} is not there; mount it and undo again"]
         names = (_ORIGINAL, _FAULT, *_FAULT_DRAFTS, _draft(place).name)
         found = [
             f"file {place / name} is left" for name in names if (place / name).exists()
         ]
         own = place / _MODEL
-        if not own.is_file() or _digest(own) != record["digest"]:
+        if not own.is_file() or _is_wrapped(own, record):
             found.append(f"{own} is not as it was")
         return found
 
@@ -239,7 +243,17 @@ def _is_decoupled(site: Site, model: str) -> bool:
     return bool(policy.get("decoupled"))
 
 
-def _restore(place: Path, digest: str) -> None:
+def _is_wrapped(model: Path, record: dict[str, Any]) -> bool:
+    """Return whether it is the file with the fault: not the model's own, nor a later one."""
+    digest = _digest(model)
+    if "wrapper" in record:
+        return bool(digest == record["wrapper"])
+    return bool(digest != record["digest"])  # a record of 0.1.0
+
+
+def _restore(place: Path, record: dict[str, Any]) -> None:
+    """Put the model's own file back, unless another one was deployed meanwhile."""
+    digest = record["digest"]
     model, original = place / _MODEL, place / _ORIGINAL
     _draft(place).unlink(missing_ok=True)
     if not original.exists():
@@ -249,8 +263,9 @@ def _restore(place: Path, digest: str) -> None:
             f"{original} was changed after the fault began; replace {model} with the "
             "correct file by hand and load the model"
         )
+    deployed = model.exists() and not _is_wrapped(model, record)
     # Renaming a file to another name of itself would leave both.
-    if model.exists() and model.samefile(original):
+    if deployed or (model.exists() and model.samefile(original)):
         original.unlink(missing_ok=True)
         return
     # Two may undo at once, and the other have been first.

@@ -108,6 +108,10 @@ def _metric(
         in_time, note = None, f"{nobody} to show {condition.text}"
     elif seen.before and after is None:
         in_time, note = None, f"{condition.text} was already true before the fault"
+    elif after is None and not _was_read(evidence, wanted, effect):
+        in_time, note = None, "the sidecar could not be read after the fault"
+    elif in_time is None:
+        note = f"{condition.text} was watched for {_end(evidence, span) - effect:.3g} s"
     return Signal(
         name=condition.text,
         kind="metric",
@@ -123,6 +127,17 @@ def _metric(
 def sidecar_was_read(evidence: Evidence) -> bool:
     """Return True if a scrape of the sidecar succeeded at any time."""
     return any(any(series.values) for series in evidence.of_metric(UP))
+
+
+def _was_read(evidence: Evidence, wanted: DetectSettings, effect: float) -> bool:
+    """Return True if the sidecar was scraped while the condition was to hold, or is `up`."""
+    last = effect + wanted.within_seconds
+    condition = wanted.condition
+    return (condition is not None and condition.metric == UP) or any(
+        value and effect <= at <= last
+        for series in evidence.of_metric(UP)
+        for at, value in zip(series.at_seconds, series.values, strict=True)
+    )
 
 
 def _alert(

@@ -203,7 +203,7 @@ def _judged(draft: Findings, evidence: Evidence) -> Findings:
     failures = tuple(_failures(evidence))
     spoilt = tuple(_spoilt(draft, evidence))
     weak = tuple(_weaknesses(draft, evidence))
-    undecided = tuple(_undecided(draft))
+    undecided = tuple(_undecided(draft, evidence))
     verdict: Verdict = "held"
     if failures and not (spoilt and _unsteady(evidence)):
         verdict = "failed"
@@ -310,8 +310,12 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
             yield f"{name}: {one.name} {_late(one)}"
 
 
-def _undecided(draft: Findings) -> Iterator[str]:
+def _undecided(draft: Findings, evidence: Evidence) -> Iterator[str]:
     for fault in draft.faults:
+        for one in fault.signals:
+            asked = one.within_seconds is not None and one.in_time is None
+            if asked and _watched(one, evidence):
+                yield f"it is unknown whether {one.name} showed it: {one.note}"
         if fault.recovery is not None and fault.recovery.state == "unknown":
             name = " and ".join(fault.span.kinds)
             yield f"{name}: recovery unknown: {fault.recovery.reason}"

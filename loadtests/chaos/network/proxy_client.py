@@ -97,7 +97,7 @@ def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]
     path = folder / "control"
     process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
         [
-            *(sys.executable, "-m", "loadtests.chaos.network.proxy"),
+            *(sys.executable, "-P", "-m", "loadtests.chaos.network.proxy"),
             *(f"--control={path}", f"--grpc={grpc}", f"--http={http}"),
             f"--seed={seed}",
         ],

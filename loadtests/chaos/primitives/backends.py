@@ -167,7 +167,7 @@ class Belongings:
 
     def _orphans(self) -> tuple[list[ProcessRef], set[str]]:
         """Return live stubs without a server, including those started just now."""
-        later = []
+        later: list[Stub] = []
         # A pid that is used again may be another server's, with stubs of its own; so may
         # a container's namespace, whose name is the next one's as soon as it is free.
         here = self.known.namespace == _namespace(os.getpid())
@@ -175,7 +175,9 @@ class Belongings:
             later = [s for s in stubs(self.known) if _since(self.server, s.process)]
         processes = {stub for stub in self.stubs if stub.alive}
         processes.update(stub.process for stub in later)
-        regions = {*self.regions, *(stub.region for stub in later)}
+        # In a container's namespace the same names are other files.
+        known = self.regions if here or not self.known.namespace else ()
+        regions = {*known, *(stub.region for stub in later)}
         return sorted(processes, key=lambda process: process.pid), regions
 
 

@@ -245,7 +245,7 @@ def start_program(
         "longest_seconds": longest_seconds,
     }
     process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
-        [sys.executable, "-m", _PROGRAM, json.dumps(task)],
+        [sys.executable, "-P", "-m", _PROGRAM, json.dumps(task)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -29,7 +29,7 @@ from loadtests.chaos.running.experiment_load import Load, with_right_answers
 from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
 from loadtests.chaos.targets.chaos_target import Surroundings, require_allowed
 from loadtests.chaos.undoing.injection import injections
-from loadtests.chaos.undoing.undo import residue
+from loadtests.chaos.undoing.undo import require_undone, residue
 from loadtests.chaos.undoing.undo_journal import default_folder, new_scratch
 from loadtests.errors import FaultFailedError
 from loadtests.execute import prepared
@@ -164,10 +164,17 @@ class Repetition:
         began = time.perf_counter()
         left = self._faults.revert_all()
         ended = time.perf_counter()
+        still_open = {entry.number for entry in self._faults.open()}
+        undone = [entry.kind for entry in entries if entry.number not in still_open]
         for kind in kinds:
             self._record.note("revert", {"kind": kind}, began)
+        for kind in undone:
             self._record.note("reverted", {"kind": kind, "left": left}, ended)
-        self._options.progress(f"undone {', '.join(kinds)} in {ended - began:.2f} s")
+        if undone:
+            text = f"undone {', '.join(undone)} in {ended - began:.2f} s"
+            self._options.progress(text)
+        for problem in left:
+            self._options.progress(f"LEFT {problem}")
         return left
 
     def _seconds(self) -> float:
@@ -364,16 +371,18 @@ def _scratch() -> Generator[Path]:
 def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
     """Run every repetition of an experiment; return the evidence of each.
 
-    The first that was interrupted or aborted is the last; so is the one before the first
-    that does not come up.
+    The first that was interrupted, aborted or not wholly undone is the last; so is the one
+    before the first that does not come up.
 
     Raises:
         NotAllowedError: its target may not be broken.
+        JournalError: an earlier run has left faults.
         FaultRefusedError: a fault cannot be injected there; nothing was touched.
         LoadError, TritonwatchError: the target or the load does not come up.
     """
     extension = loaded.experiment.extension
     require_allowed(extension.target, options.allow)
+    require_undone(options.state)
     found: list[Evidence] = []
     for repetition in range(extension.repetitions):
         try:
@@ -386,6 +395,6 @@ def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
             problems = (*found[-1].problems, problem)
             found[-1] = found[-1].model_copy(update={"problems": problems})
             break
-        if found[-1].status in {"interrupted", "aborted"}:
+        if found[-1].status in {"interrupted", "aborted"} or found[-1].leftovers:
             break
     return found

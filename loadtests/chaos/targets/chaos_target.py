@@ -309,6 +309,7 @@ class EmbeddedTarget(Target):
                 http=triton.http,
                 metrics=triton.metrics,
                 repository=repository,
+                owns_repository=True,
                 find_server=lambda: (
                     ProcessRef.of(triton.pid) if triton.running else None
                 ),

@@ -153,7 +153,7 @@ def _start_sidecar(child: Child, tap: str, over: Mapping[str, Any], site: Site) 
     config = sidecar_config(site, child.address, tap, over)
     file.write_text(yaml.safe_dump(config), "utf-8")
     child.command = [
-        *(sys.executable, "-m", "exporter.cli"),
+        *(sys.executable, "-P", "-m", "exporter.cli"),
         *("serve", "--config", str(file)),
     ]
     child.start()

@@ -60,6 +60,24 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
     return tuple(run for run in found if run is not None)
 
 
+def require_undone(folder: Path) -> None:
+    """Refuse to go on where a run that has ended has left faults.
+
+    Raises:
+        JournalError: one has, or a journal cannot be read.
+    """
+    for path in sorted(folder.glob(f"*{journals.SUFFIX}")):
+        descriptor = journals.lock(path)
+        if descriptor is None:
+            continue
+        os.close(descriptor)
+        if entries := journals.read(path).entries:
+            kinds = ", ".join(entry.kind for entry in entries)
+            raise JournalError(
+                f"{path}: an earlier experiment has left {kinds}; run `tritonwatch chaos undo`"
+            )
+
+
 def _undo(path: Path, *, force: bool) -> UndoneRun | None:
     """Undo one journal; None where it has been removed: its run has ended well."""
     run = path.name.removesuffix(journals.SUFFIX)
@@ -93,8 +111,15 @@ def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
     if contents.scratch is not None:
         left = journals.remove_scratch(contents.scratch)
         problems += [] if left is None else [left]
-    journals.remove_if_done(held.path)
+    if not _runs(contents):  # it would record later faults in a file that is gone
+        journals.remove_if_done(held.path)
     return UndoneRun(contents.run, held.path, tuple(undone), tuple(problems))
+
+
+def _runs(contents: Contents) -> bool:
+    """Return whether the runner is another process and alive."""
+    runner = contents.runner
+    return runner is not None and runner.pid != os.getpid() and runner.alive
 
 
 def revert_entries(
@@ -125,9 +150,13 @@ def revert_entries(
         entry, left = attempt.entry, attempt.finish()
         if left:
             problems += [f"{entry.kind}: {what}" for what in left]
-        else:
+            continue
+        undone.append(entry.kind)
+        try:
             held.closed(entry)
-            undone.append(entry.kind)
+        except JournalError as error:
+            # It is undone again by the next call, which does nothing then.
+            problems.append(f"{entry.kind}: undone, but not recorded: {error}")
     return undone, problems
 
 

@@ -12,6 +12,8 @@ unlocked ones. It is removed when nothing in it is open.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -126,8 +128,8 @@ class Journal:
         self.write({"closed": entry.number})
 
     def contents(self) -> Contents:
-        """Return its present contents."""
-        return read(self.path)
+        """Return its present contents, also of a file that was removed."""
+        return _contents(self.path, os.pread(self._descriptor, MAX_BYTES, 0))
 
     def end(self) -> None:
         """Release the lock; remove the file if no fault in it is open."""
@@ -152,6 +154,8 @@ class Journal:
                 f"{self.path} cannot be written: {error.strerror}"
             ) from None
         if written != len(data):
+            # Else the next line would continue this one.
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
             raise JournalError(f"{self.path} cannot be written: its volume is full")
 
 
@@ -165,7 +169,10 @@ def read(path: Path) -> Contents:
         JournalError: no such file, it is no journal, or not ours.
     """
     with os.fdopen(_opened(path), "rb") as file:
-        raw = file.read(MAX_BYTES)
+        return _contents(path, file.read(MAX_BYTES))
+
+
+def _contents(path: Path, raw: bytes) -> Contents:
     header: dict[str, Any] = {}
     entries: dict[int, Entry] = {}
     problems: list[str] = []
@@ -244,9 +251,15 @@ def _opened(path: Path) -> int:
     What a journal names is killed, overwritten and removed with the rights of the user
     who runs the undo.
     """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, flags)
+        try:
+            descriptor = os.open(path, flags | os.O_RDWR | os.O_APPEND)
+        except OSError as error:
+            if error.errno not in {errno.EROFS, errno.EPERM}:
+                raise
+            # Its volume is read-only now; its faults are undone all the same.
+            descriptor = os.open(path, flags | os.O_RDONLY)
     except OSError as error:
         raise JournalError(f"{path} cannot be opened: {error.strerror}") from None
     reason = _distrusted(os.fstat(descriptor))
@@ -298,7 +311,8 @@ def remove_if_done(path: Path) -> None:
     except JournalError:
         return
     if not contents.entries and not contents.problems:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it stays, and says that nothing is open
+            path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from loadtests.chaos.primitives.process_refs import ProcessRef, first_line
 from loadtests.chaos.undoing.undo import raise_priority, undo_journal
-from loadtests.chaos.undoing.undo_journal import Journal
+from loadtests.chaos.undoing.undo_journal import Journal, JournalError
 from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def running_watchdog(journal: Journal, deadline_seconds: float) -> Generator[Wat
     try:
         process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
             [
-                *(sys.executable, "-m", "loadtests.chaos.undoing.watchdog"),
+                *(sys.executable, "-P", "-m", "loadtests.chaos.undoing.watchdog"),
                 *(str(reading), str(held), str(journal.path), str(deadline_seconds)),
             ],
             stdin=subprocess.DEVNULL,
@@ -122,11 +122,12 @@ def main(arguments: list[str]) -> int:
     held = Journal(path, descriptor, "")
     if not _ended(pipe, deadline):
         _end_runner(held.contents(), pipe)
-    if path.exists():
-        contents = held.contents()
+    contents = held.contents()
+    if contents.entries or path.exists():
         done = undo_journal(held, contents)
         if path.exists() and done.problems:
-            held.write({"left": done.problems})
+            with contextlib.suppress(JournalError):
+                held.write({"left": done.problems})
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from process_experiments import Experiments
 from sites import EmbeddedSite
 
 from exporter.triton.embedded import EmbeddedTriton
+from loadtests.chaos.primitives.process_refs import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -100,3 +102,14 @@ def experiments(
     yield found
     triton_process.thaw()
     assert found.left() == []
+
+
+@pytest.fixture
+def victim() -> Generator[ProcessRef]:
+    """A process that may be stopped."""
+    process = subprocess.Popen(["sleep", "120"])
+    reference = ProcessRef.of(process.pid)
+    assert reference is not None
+    yield reference
+    process.kill()
+    process.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
-from simulated_outages import Sample, evidence, series_of
+from simulated_outages import Sample, evidence, polled_up, series_of
 
 from loadtests.chaos.measuring.detection import DetectSettings, signals_of
 from loadtests.chaos.measuring.observations import (
@@ -171,7 +171,7 @@ WANTED = DetectSettings(
     alert="TritonModelDead",
     alert_within_seconds=4,
 )
-WATCHED = (Sample(1.0, "up", {}, 1.0), Sample(30.0, "up", {}, 1.0))
+WATCHED = polled_up(31.0)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +196,18 @@ def test_told_in_time_or_not(
     metric, alert = signals_of(seen, SPAN, [WANTED])
     assert metric.in_time is metric_in_time
     assert alert.in_time is alert_in_time
+
+
+def test_a_sidecar_that_was_away_throughout_the_fault_showed_nothing() -> None:
+    away = tuple(
+        one._replace(value=float(one.at_seconds < SPAN.inject_seconds))
+        for one in WATCHED
+    )
+    seen = evidence(None, samples=(*polled({4.0: 1}), *away), ended_seconds=30.0)
+    metric, _ = signals_of(seen, SPAN, [WANTED])
+    assert (metric.in_time, "could not be read" in metric.note) == (None, True)
+    gone = DetectSettings(metric="up == 0", within_seconds=2)
+    assert signals_of(seen, SPAN, [gone])[0].in_time
 
 
 def test_who_was_not_there_did_not_fail_to_tell() -> None:

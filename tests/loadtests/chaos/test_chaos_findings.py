@@ -137,6 +137,13 @@ def test_a_sidecar_that_was_never_read_is_no_result() -> None:
     assert any("could not be read" in said for said in found.reasons), found.reasons
 
 
+def test_a_condition_that_was_true_before_decides_nothing() -> None:
+    always = Sample(0.0, SUCCESS, {"model": "m"}, 0.0)
+    found = findings(outage(samples=(always, *polled_up(20.0))))
+    assert (found.verdict, found.exit_code) == ("invalid", 3)
+    assert any("already true before" in said for said in found.reasons)
+
+
 def test_a_run_that_ended_before_recovery_was_certain_is_undecided() -> None:
     given: dict[str, Any] = {"extension": {}, "inject": INJECT, "revert": REVERT}
     soon = run(poisson(200, REVERT + 2), refuses=((INJECT, REVERT),))

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
-from abandoned_journals import abandoned
+from abandoned_journals import abandoned, site_of, stopped_by
 from waiting import patience, wait_until
 
 from exporter import cli
@@ -21,7 +21,6 @@ from loadtests.chaos.primitives.process_refs import (
     ProcessRef,
     new_token,
 )
-from loadtests.chaos.site import Site
 from loadtests.chaos.undoing import undo_journal as journals
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.undo import revert_entries, undo_all
@@ -31,29 +30,9 @@ from loadtests.errors import FaultFailedError
 from loadtests.interrupt import Interrupted, interrupted_once
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
 
     from loadtests.chaos.undoing.undo import Attempt
-
-
-@pytest.fixture
-def victim() -> Generator[ProcessRef]:
-    """A process that may be stopped."""
-    process = subprocess.Popen(["sleep", "120"])
-    reference = ProcessRef.of(process.pid)
-    assert reference is not None
-    yield reference
-    process.kill()
-    process.wait()
-
-
-def site_of(victim: ProcessRef) -> Site:
-    return Site("test", "127.0.0.1:1", "127.0.0.1:2", find_server=lambda: victim)
-
-
-def stopped_by(victim: ProcessRef) -> dict[str, Any]:
-    return {"processes": [victim.to_record()]}
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -306,43 +285,6 @@ def test_the_watchdog_ends_a_runner_that_hangs_beyond_its_deadline(
     assert runner.wait(patience()) == -signal.SIGKILL
     wait_until(lambda: not list(tmp_path.iterdir()))
     assert victim.state != "T"
-
-
-def test_a_fault_that_is_being_injected_when_its_run_ends_is_undone(
-    tmp_path: Path, victim: ProcessRef
-) -> None:
-    begun = threading.Event()
-
-    class Late(FreezeServer):
-        def inject(self, record: dict[str, Any]) -> None:
-            begun.set()
-            time.sleep(0.5)
-            super().inject(record)
-
-    with injections(tmp_path, "run", deadline_seconds=60) as faults:
-        background = threading.Thread(
-            target=faults.inject, args=(Late(), site_of(victim))
-        )
-        background.start()
-        assert begun.wait(patience())
-    background.join(patience())
-    assert victim.state != "T"
-    with pytest.raises(FaultFailedError, match="run has ended"):
-        faults.inject(FreezeServer(), site_of(victim))
-
-
-def test_faults_of_another_host_are_left_to_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    header = {"run": "far", "runner": None, "token": None, "host": "elsewhere"}
-    fault = {"open": 1, "kind": "freeze_server", "record": {"processes": [[1, 1]]}}
-    file = abandoned(tmp_path, header, fault)
-    arguments = ["chaos", "undo", "--state", str(tmp_path)]
-    assert cli.main(arguments) == 1
-    assert "run it on host 'elsewhere'" in capsys.readouterr().out
-    assert file.exists()
-    assert cli.main([*arguments, "--force"]) == 0
-    assert not file.exists()
 
 
 def test_nothing_is_broken_without_a_watchdog(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from abandoned_journals import abandoned
 from process_experiments import (
     FREEZE,
     MODEL,
@@ -20,12 +21,14 @@ from process_experiments import (
 from process_experiments import document as short_experiment
 from waiting import patience
 
+from exporter.errors import ConfigError
 from loadtests.chaos import experiment, toolkit
 from loadtests.chaos.experiment import LoadSettings
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.running.experiment_load import with_right_answers
 from loadtests.chaos.running.repetition import RunOptions, run
 from loadtests.chaos.targets.chaos_target import NotAllowedError
+from loadtests.chaos.undoing.undo_journal import JournalError
 from loadtests.engine import run_closed
 from loadtests.errors import FaultRefusedError
 from loadtests.execute import prepared
@@ -103,16 +106,45 @@ def test_a_steady_state_that_does_not_hold_breaks_nothing(
 def test_an_action_that_raises_fails_the_experiment(experiments: Experiments) -> None:
     wrong = {
         "type": "action",
-        "name": "no such function",
-        "provider": provider("explode"),
+        "name": "no sidecar to ask",
+        "provider": provider("metric", name="triton_up"),
     }
     given = experiments.document(injecting(FREEZE, 0.1), wrong, injecting(FREEZE, 5.0))
     evidence = experiments.run(given)
     assert evidence.status == "failed"
     assert [step.succeeded for step in evidence.steps] == [True, False]
-    assert "found no function 'explode'" in evidence.problems[0]
+    assert "no sidecar to ask" in evidence.problems[0]
     assert findings(evidence).verdict == "failed"
     assert experiments.well()
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong", "said"),
+    [
+        ("method", provider("undoo"), "found no function 'undoo'"),
+        ("method", provider("availability", window=1), "unexpected keyword"),
+        ("rollbacks", provider("inject", fault=FREEZE), "inject in rollbacks"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_before_the_run(
+    experiments: Experiments, part: str, wrong: dict[str, Any], said: str
+) -> None:
+    given = experiments.document(injecting(FREEZE, 0.1))
+    given[part] = [{"type": "action", "name": "wrong", "provider": wrong}]
+    with pytest.raises(ConfigError, match=said):
+        experiment.parse(given, "test")
+
+
+def test_nothing_is_broken_while_faults_of_an_earlier_run_are_left(
+    experiments: Experiments,
+) -> None:
+    experiments.state.mkdir()
+    left = {"processes": []}
+    fault = {"open": 1, "kind": "freeze_server", "record": left}
+    journal = abandoned(experiments.state, {"run": "gone"}, fault)
+    with pytest.raises(JournalError, match="has left freeze_server; run `tritonwatch"):
+        experiments.run(experiments.document(injecting(FREEZE, 0.1)))
+    journal.unlink()
 
 
 def test_a_crossed_limit_ends_the_experiment_and_undoes(
