@@ -25,6 +25,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from loadtests.chaos.network.proxy_client import short_name
 from loadtests.chaos.network.wire import Effect, Wire
 
 HOST: Final = "127.0.0.1"
@@ -100,17 +101,19 @@ async def serve(arguments: argparse.Namespace) -> None:
     upstreams = {"grpc": arguments.grpc, "http": arguments.http}
     proxy = Proxy(upstreams, arguments.seed)
     try:
-        control = await asyncio.start_unix_server(
-            proxy.control, arguments.control, limit=_MAX_COMMAND_BYTES
-        )
-        sys.stdout.write(json.dumps(await proxy.listen()) + "\n")
-        sys.stdout.flush()
-        await ended.wait()
-        control.close()
+        # asyncio removes the socket by this name at the end.
+        with short_name(arguments.control) as name:
+            control = await asyncio.start_unix_server(
+                proxy.control, name, limit=_MAX_COMMAND_BYTES
+            )
+            sys.stdout.write(json.dumps(await proxy.listen()) + "\n")
+            sys.stdout.flush()
+            await ended.wait()
+            control.close()
     finally:
         # The owner may be dead, so its folder is ours to remove, if it has nothing else.
         with contextlib.suppress(OSError):
-            arguments.control.unlink(missing_ok=True)
+            arguments.control.unlink()
             arguments.control.parent.rmdir()
 
 

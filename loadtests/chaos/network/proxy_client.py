@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -38,6 +39,22 @@ class ProxyFailedError(LoadError):
     """The proxy did not execute a command, or does not answer."""
 
 
+@contextlib.contextmanager
+def short_name(path: Path) -> Generator[str]:
+    """Return a name for a socket within the kernel's limit of 107 bytes, for any folder.
+
+    It is valid for the block.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
 def ask(control: Path, command: dict[str, Any]) -> dict[str, Any]:
     """Return the proxy's answer: effects in force, by token; or an `error`.
 
@@ -48,7 +65,8 @@ def ask(control: Path, command: dict[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_SECONDS)
         try:
-            connection.connect(str(control))
+            with short_name(control) as name:
+                connection.connect(name)
         except (FileNotFoundError, ConnectionRefusedError):
             raise ProxyGoneError(f"no fault proxy listens on {control}") from None
         except OSError as error:
