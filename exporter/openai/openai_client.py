@@ -237,9 +237,9 @@ class _Answer:
         """Return the whole answer, which ended at `now`.
 
         Raises:
-            ProtocolError: it has no content.
+            ProtocolError: it has no content, and no tokens that would have none.
         """
-        if self._is_empty:
+        if self._is_empty and not self._tokens.output:
             raise errors.ProtocolError("the stream ended without content")
         return replace(self._reply.ended(now), tokens=self._tokens)
 

@@ -13,7 +13,7 @@ import structlog
 
 from drift.errors import ProfileError
 from drift.text_features import MAX_CHARACTERS
-from exporter.errors import TritonError
+from exporter.errors import DeadlineError, TritonError, UnavailableError
 from exporter.features.drift.drift_tensors import Declared
 from exporter.own_requests.embedding import TextEmbedder
 
@@ -85,7 +85,10 @@ class EmbeddedTexts:
             return
         for text in texts.ravel().tolist():
             if isinstance(text, bytes):
-                self._draw(text[:MAX_CHARACTERS])
+                # A cut must not leave a part of a character, which models refuse.
+                cut = text[:MAX_CHARACTERS]
+                whole = len(cut) == len(text)
+                self._draw(text if whole else cut.decode("utf-8", "ignore").encode())
 
     def _draw(self, text: bytes) -> None:
         with self._lock:
@@ -127,7 +130,9 @@ class EmbeddedTexts:
                         "drift_embedding_failed", model=model, reason=str(error)
                     )
                 self._failing = True
-                break
+                if isinstance(error, UnavailableError | DeadlineError):
+                    break
+                continue
             self._failing = False
             found.append(vectors.astype(np.float32))
         return found

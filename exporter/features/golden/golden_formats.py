@@ -42,8 +42,8 @@ def read(raw: bytes, form: Format, file: str) -> tuple[dict[str, Array], float |
     }
     try:
         columns = readers[form](raw, file)
-        accuracy = columns.pop(ACCURACY, None)
-        return columns, None if accuracy is None else float(accuracy.ravel()[0])
+        recorded = columns.pop(ACCURACY, None)
+        return columns, None if recorded is None else _accuracy(recorded, file)
     except GoldenDataError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a file makes a library raise
@@ -51,6 +51,15 @@ def read(raw: bytes, form: Format, file: str) -> tuple[dict[str, Array], float |
         raise GoldenDataError(
             file, f"is not a readable {form} file: {detail}"
         ) from None
+
+
+def _accuracy(recorded: Array, file: str) -> float:
+    accuracy = float(recorded.ravel()[0])
+    if 0.0 < accuracy <= 1.0:
+        return accuracy
+    raise GoldenDataError(
+        file, f"found the recorded accuracy {accuracy:g}; want more than 0, up to 1"
+    )
 
 
 def _npz(raw: bytes, file: str) -> dict[str, Array]:

@@ -363,8 +363,8 @@ class Scoring:
     def errors(self) -> Iterator[tuple[str, float]]:
         """(metric, error in the label's own units) of a regression."""
         found = self._error[self.answered]
-        found = found[np.isfinite(found)]
-        if self.task == "regression" and found.size:
+        # Without the answers that are no number the error would be that of the good ones.
+        if self.task == "regression" and found.size and np.isfinite(found).all():
             yield "mae", float(found.mean())
             yield "rmse", float(np.sqrt(np.square(found).mean()))
 

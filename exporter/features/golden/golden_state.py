@@ -209,7 +209,10 @@ class ModelState:
         if scoring.right is None or not scoring.answered.any():
             return
         accuracy = float(scoring.right[scoring.answered].mean())
-        if self._baseline() is None and scoring.answered.all():
+        if self._baseline() is None and not accuracy:
+            # Nothing to lose: all of it is lost already.
+            self._loss_alarm = True
+        elif self._baseline() is None and scoring.answered.all():
             self._baselines[self._spec.name] = accuracy
             log.info(
                 "golden_baseline_learnt",
@@ -297,6 +300,7 @@ class ModelState:
             yield Sample(catalogue.GOLDEN_BASELINE, baseline, (*labels, "accuracy"))
             held = loss_chart(self._settings, baseline).arl
             yield Sample(catalogue.GOLDEN_RUN_LENGTH, held, labels)
+        if scoring.right is not None and (baseline is not None or self._loss_alarm):
             failing = (*labels, "labels")
             yield Sample(catalogue.GOLDEN_FAILING, self._loss_alarm, failing)
         if scoring.is_checked and scoring.answered.any():

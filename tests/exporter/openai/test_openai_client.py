@@ -157,6 +157,11 @@ def test_streams_that_go_wrong(name):
     assert text in str(caught.value)
 
 
+def test_tokens_without_text_are_an_answer():
+    reply = asked(Write(ROLE), Write(END), Write(usage(9, 8)), Write(DONE))
+    assert (reply.tokens, reply.responses) == (Tokens(9, 8), 0)
+
+
 ENDLESS = {
     "silent": lambda: [*map(Write, CHAT[:-1]), Write(DONE, 5.0)],
     "words": lambda: (Write(WORDS[0], 0.02) for _ in range(250)),

@@ -79,6 +79,17 @@ def test_what_is_learnt_survives_an_embedding_model_that_is_not_ready(bench, spe
     assert "drift_learning_lost" not in [line["event"] for line in logs]
 
 
+def test_a_long_text_is_cut_between_its_characters(bench, specs):
+    bench.models(*specs)
+    bench.watch(entry(100))
+    texts = bench.collector.subjects["m", SIDE].embedded
+    for shift in ("", "a", "bc"):
+        long = (shift + "日本語" * 9_000).encode()
+        bench.send({"text": np.array([[long]], object)})
+    assert len(texts._held) == 3
+    assert all(text.decode() for text in texts._held)
+
+
 def test_without_the_embedding_model_nothing_is_learnt_and_the_reason_is_shown(
     bench, specs
 ):

@@ -223,6 +223,14 @@ def test_one_score_for_yes_is_no_name_of_a_class() -> None:
     assert dict(found.scores())["accuracy"] == 1
 
 
+def test_answers_that_are_no_number_do_not_make_a_small_error() -> None:
+    found = scoring(np.array([0.5, 1.5]))
+    found.judge(np.arange(2), {"p": np.array([[0.5], [np.nan]], np.float32)})
+    assert dict(found.errors()) == {}
+    found.judge(np.arange(2), {"p": np.array([[0.5], [2.5]], np.float32)})
+    assert dict(found.errors())["mae"] == 0.5
+
+
 def test_text_is_no_answer_of_a_regression() -> None:
     with pytest.raises(GoldenDataError, match="'p': is text; want numbers"):
         scoring(np.array([0.5, 1.5]), datatype="BYTES")

@@ -284,6 +284,23 @@ def test_whatever_a_file_holds_is_columns_or_one_clear_error(form, raw) -> None:
     assert all(isinstance(column, np.ndarray) for column in columns.values())
 
 
+def test_a_model_that_is_wholly_wrong_from_the_start_fails(scene) -> None:
+    probe = scene.probe()
+    scene.write(label=np.full(20, 7))
+    for _ in range(4):
+        scene.attempt(probe)
+        scene.clock.now += 11
+    assert value(probe, "triton_golden_score_ratio", "accuracy") == 0
+    assert value(probe, "triton_golden_failing", "labels") == 1
+
+
+def test_a_recorded_accuracy_that_is_none_is_refused(scene) -> None:
+    for wrong in (0.0, np.nan, 1.5):
+        scene.write(**{golden_formats.ACCURACY: np.array(wrong)})
+        with pytest.raises(GoldenDataError, match="recorded accuracy"):
+            golden_formats.read(scene.file.read_bytes(), "npz", "FILE")
+
+
 def test_a_recovery_needs_answers(scene) -> None:
     """Most time out after the accuracy was lost; the few that are answered are right."""
     probe = scene.probe(baseline_accuracy=0.95, samples_per_request=1)
