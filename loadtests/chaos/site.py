@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from exporter.system.local_server import SERVER
@@ -69,8 +70,9 @@ class Site:
             return None
         found = listener(self.sidecar_url.rpartition("//")[2])
         # A proxy or the end of a tunnel may listen there.
-        arguments = [] if found is None else arguments_of(found.pid)
-        return found if any(map(_IS_SIDECAR, arguments)) else None
+        line = pairwise([] if found is None else arguments_of(found.pid))
+        ours = any(_IS_SIDECAR(name) and then == "serve" for name, then in line)
+        return found if ours else None
 
     def loaded(self, protocol: str) -> str:
         """Return the host:port for users' requests: the proxy, where there is one."""

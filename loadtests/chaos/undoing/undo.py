@@ -61,7 +61,7 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
 
 
 def require_undone(folder: Path) -> None:
-    """Refuse to go on where a run that has ended has left faults.
+    """Refuse to go on where a run that has ended has left faults on this host.
 
     Raises:
         JournalError: one has, or a journal cannot be read.
@@ -71,8 +71,9 @@ def require_undone(folder: Path) -> None:
         if descriptor is None:
             continue
         os.close(descriptor)
-        if entries := journals.read(path).entries:
-            kinds = ", ".join(entry.kind for entry in entries)
+        contents = journals.read(path)
+        if contents.entries and contents.host in {None, platform.node()}:
+            kinds = ", ".join(entry.kind for entry in contents.entries)
             raise JournalError(
                 f"{path}: an earlier experiment has left {kinds}; run `tritonwatch chaos undo`"
             )

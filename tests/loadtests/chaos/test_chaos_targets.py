@@ -152,14 +152,14 @@ def listening():
     """A program of this host that listens on 127.0.0.3, called tritonserver or not."""
     with contextlib.ExitStack() as stack:
 
-        def start(program):
+        def start(program, *arguments):
             code = (
                 "import socket, sys; s = socket.create_server(('127.0.0.3', 0));"
                 "print(s.getsockname()[1], flush=True); sys.stdin.read()"
             )
             process = stack.enter_context(
                 subprocess.Popen(
-                    [program, "-c", code],
+                    [program, "-c", code, *arguments],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
@@ -188,6 +188,18 @@ def test_a_program_that_is_no_tritonserver_is_not_the_server(listening):
     port, _ = listening(sys.executable)
     target = ProcessTarget(called="proxied", http=f"127.0.0.3:{port}")
     assert target.site().server() is None
+
+
+@pytest.mark.parametrize("named", [["/srv/tritonwatch"], ["serve", "tritonwatch"]])
+def test_a_program_that_is_no_sidecar_is_not_the_sidecar(
+    listening, named: list[str]
+) -> None:
+    port, _ = listening(sys.executable, *named)
+    target = ProcessTarget(called="x", sidecar_url=f"http://127.0.0.3:{port}")
+    assert target.site().sidecar() is None
+    port, pid = listening(sys.executable, "/opt/bin/tritonwatch", "serve")
+    target = ProcessTarget(called="x", sidecar_url=f"http://127.0.0.3:{port}/")
+    assert target.site().sidecar().pid == pid
 
 
 @pytest.mark.parametrize("url", ["https://h:8003", "h:8003", "http://h:8003/page"])
