@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from exporter.access.mirror_hub import Mirrored
     from exporter.features.outputs.outputs_settings import OutputsSettings
     from exporter.samples import AnySample
-    from exporter.triton.protocol_types import Array, ModelSpec
+    from exporter.triton.protocol_types import Array, ModelSpec, TensorSpec
 
 _SOURCE: Final = "production"
 _INPUTS: Final = "inputs"
 _SHOWN_CLASSES: Final = 100
 _LEAST_ROWS: Final = 50
+_MOST_AGE_SECONDS: Final = 3600.0
+"""Age of the latest answer from which the answers say nothing of the present."""
 # Confidence, entropy, norm, class.
 _CONFIDENCE, _ENTROPY, _NORM, _CLASS = range(4)
 
@@ -64,7 +66,9 @@ class _Doubts:
 class _Window:
     """The latest rows of one model version, in a ring."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, outputs: Sequence[TensorSpec]) -> None:
+        self.outputs = outputs
+        self.latest_at = 0.0
         self._ring = np.full((rows, 4), np.nan)
         self._input_hashes = np.zeros(rows, np.int64)
         self.seen = 0
@@ -155,10 +159,13 @@ class OutputsCollector:
             key = spec.key
             with self._lock:
                 window = self._windows.get(key)
-                if window is None:
-                    if len(self._windows) >= self._settings.models_limit:
-                        continue
-                    window = self._windows[key] = _Window(self._settings.window_rows)
+                if window is None and len(self._windows) >= self._settings.models_limit:
+                    continue
+                # A model that was loaded with other outputs answers something else.
+                if window is None or window.outputs != spec.outputs:
+                    made = _Window(self._settings.window_rows, spec.outputs)
+                    window = self._windows[key] = made
+                window.latest_at = self._access.clock()
                 window.add(shape, _input_hashes(request, output))
 
     def _samples(
@@ -166,7 +173,8 @@ class OutputsCollector:
     ) -> Iterator[AnySample]:
         yield Sample(catalogue.OUTPUT_ROWS, window.seen, key)
         rows = window.rows
-        if len(rows) < _LEAST_ROWS:
+        age = self._access.clock() - window.latest_at
+        if len(rows) < _LEAST_ROWS or age > _MOST_AGE_SECONDS:
             return
         source = (*key, _SOURCE)
         for spec, column in (

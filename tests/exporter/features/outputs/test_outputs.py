@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from accesses import access_to
+from clocks import Clock
 
 from drift.numerics.answer_distribution import shape_of
 from drift.numerics.confidence_calibration import calibrate
@@ -29,7 +30,7 @@ def scene():
     board.publish(Inventory(models={KEY: spec, ("m", "1"): spec, ("s", "1"): single}))
     exposed = []
     access = access_to(
-        SimpleNamespace(), board=board, clock=lambda: 0.0, exposed=lambda: exposed
+        SimpleNamespace(), board=board, clock=Clock(), exposed=lambda: exposed
     )
     collector = OutputsSettings(window_rows=200).build(access)
     return SimpleNamespace(access=access, collector=collector, exposed=exposed)
@@ -96,6 +97,25 @@ def test_the_latest_rows_of_the_latest_version_are_looked_at(scene) -> None:
 def test_a_few_rows_say_nothing_yet(scene) -> None:
     publish(scene, answers(np.random.default_rng(1), 8))
     assert value(scene, "triton_output_rows_total") == 8
+    assert value(scene, "triton_output_confidence_ratio") is None
+
+
+def test_answers_of_long_ago_say_nothing_of_the_present(scene) -> None:
+    publish(scene, answers(np.random.default_rng(1), 60))
+    scene.access.clock.now += 3600
+    assert value(scene, "triton_output_confidence_ratio") is not None
+    scene.access.clock.now += 1
+    assert value(scene, "triton_output_confidence_ratio") is None
+    assert value(scene, "triton_output_rows_total") == 60
+    publish(scene, answers(np.random.default_rng(1), 1))
+    assert value(scene, "triton_output_confidence_ratio") is not None
+
+
+def test_a_model_with_other_outputs_is_looked_at_anew(scene) -> None:
+    publish(scene, answers(np.random.default_rng(1), 60))
+    other = ModelSpec(*KEY, (), (TensorSpec("p", "FP32", (-1, 2)),), 8)
+    scene.access.board.publish(Inventory(models={KEY: other}))
+    publish(scene, np.full((8, 2), 0.5))
     assert value(scene, "triton_output_confidence_ratio") is None
 
 
