@@ -1,4 +1,4 @@
-"""What the sidecar costs: processor time and memory."""
+"""Cost of the sidecar: processor time and memory."""
 
 from __future__ import annotations
 

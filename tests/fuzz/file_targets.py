@@ -108,7 +108,7 @@ def fuzz_golden_file(data: bytes) -> None:
 
 
 def fuzz_run_notice(data: bytes) -> None:
-    """What a run or a search reports is refused with a reason, or is exposed."""
+    """Reports of a run or a search are refused with a reason, or exposed."""
     for route in _RUNS.routes():
         answer = route.answer(TapRequest(data, {}, route.path))
         assert bool(answer.body) == (answer.outcome == "malformed")
@@ -124,7 +124,7 @@ def fuzz_undo_journal(data: bytes) -> None:
 
 
 def fuzz_load_result(data: bytes) -> None:
-    """What is read can be written and read again."""
+    """A result that can be read can be written and read again."""
     with tempfile.NamedTemporaryFile() as file:
         path = Path(file.name)
         path.write_bytes(data)

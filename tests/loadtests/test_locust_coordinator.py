@@ -1,4 +1,4 @@
-"""What Locust's master and workers tell each other, without Locust."""
+"""Messages between Locust's master and its workers, without Locust."""
 
 from __future__ import annotations
 

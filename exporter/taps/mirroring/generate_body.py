@@ -55,7 +55,7 @@ def read(
 
 
 def has_all_inputs(body: bytes, direction: Direction, spec: ModelSpec) -> bool:
-    """Whether the body seems to be a request with every input that the model wants."""
+    """Return whether the body seems to be a request with all inputs that the model needs."""
     wanted = [tensor.name for tensor in spec.inputs if not tensor.optional]
     named = (f'"{name}"'.encode() in body for name in wanted)
     return direction == "request" and bool(wanted) and all(named)
