@@ -22,7 +22,7 @@ from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
 from loadtests.json_file import publish
 from loadtests.report.capacity_document import document
-from loadtests.scenario_options import require_folders
+from loadtests.scenario_options import check_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Search, print the result, and return the exit status."""
     scenario, settings = scenario_of(options), settings_of(options)
-    require_folders(options.json, options.html)
+    check_outputs(options.json, options.html)
     with announced(options, "capacity", scenario.name, scenario.profile.kind) as run:
         report = _measured(options, scenario, settings, run)
         publish(options, document(report), report.model_dump_json(indent=2))

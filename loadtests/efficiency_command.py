@@ -18,7 +18,7 @@ from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
 from loadtests.json_file import publish
 from loadtests.report.efficiency_document import curve_document, pair_document
-from loadtests.scenario_options import require_folders, scenario_of
+from loadtests.scenario_options import check_outputs, scenario_of
 
 if TYPE_CHECKING:
     import argparse
@@ -64,7 +64,7 @@ def _metering(
     options: argparse.Namespace, profile: str
 ) -> Generator[tuple[AnnouncedRun, MeteredRun]]:
     """Announce the run and read power while the block lasts."""
-    require_folders(options.json)
+    check_outputs(options.json, options.html)
     scenario, sources = scenario_of(options), _sources(options)
     with (
         announced(options, "load", scenario.name, profile) as run,

@@ -166,6 +166,12 @@ def _check_parameters(spec: ModelSpec, model: ModelSettings) -> None:
 
 
 def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
+    if 0 < spec.max_batch_size < model.batch:
+        raise PlanError(
+            f"found batch {model.batch}; {spec.name} takes at most "
+            f"{spec.max_batch_size} rows a request",
+            f"model {model.model}",
+        )
     if model.data is not None:
         given = rows_of(Path(model.data), spec, batch=model.batch)
         return [
@@ -192,7 +198,7 @@ def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings
     opens = all(t.shape[:1] == (-1,) for t in spec.inputs if not t.optional)
     if not spec.max_batch_size and not opens:
         raise PlanError(
-            f"found batch {model.batch}; {spec.name} does not support batches",
+            f"found batch {model.batch}; {spec.name} takes no batches: leave it out",
             f"model {model.model}",
         )
     for tensor in spec.inputs:

@@ -107,13 +107,23 @@ def schema(model: type[BaseModel]) -> str:
 
 
 def publish(options: argparse.Namespace, document: Document, as_json: str) -> None:
-    """Print a report, and write the files that `--html` and `--json` name.
+    """Write the files that `--json` and `--html` name, then print a report.
+
+    The JSON cannot be made again: it comes first, and no other failure prevents it.
 
     Raises:
-        PlanError: a file cannot be written.
+        PlanError: a file cannot be written; the other one is, and the report is printed.
     """
+    failures: list[PlanError] = []
+    for path, content in (
+        (options.json, lambda: f"{as_json}\n"),
+        (options.html, lambda: page_html.render(document)),
+    ):
+        try:
+            if path is not None:
+                write(path, content())
+        except PlanError as error:
+            failures.append(error)
     sys.stdout.write(page_text.render(document))
-    if options.html is not None:
-        write(options.html, page_html.render(document))
-    if options.json is not None:
-        write(options.json, f"{as_json}\n")
+    for failure in failures:
+        raise failure

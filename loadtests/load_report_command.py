@@ -19,6 +19,7 @@ from loadtests.report import (
 )
 from loadtests.report.comparison_report import Comparison
 from loadtests.report.run_report import RunReport, report_of
+from loadtests.scenario_options import check_outputs
 
 if TYPE_CHECKING:
     import argparse
@@ -51,6 +52,8 @@ def run(options: argparse.Namespace) -> int:
             "capacity`",
             "load report",
         )
+    inputs = [path for path in (options.before, options.after) if path is not None]
+    check_outputs(options.json, options.html, inputs=inputs)
     before = read(options.before)
     if options.after is not None:
         return _compare(options, before, read(options.after))

@@ -18,7 +18,7 @@ from loadtests.report import run_document
 from loadtests.report.objective_report import exit_of
 from loadtests.report.run_report import report_of
 from loadtests.run_text import Line
-from loadtests.scenario_options import require_folders, scenario_of
+from loadtests.scenario_options import check_outputs, scenario_of
 from pages import page_text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Execute one load run, announce it and write its result."""
     scenario = scenario_of(options)
-    require_folders(options.json)
+    check_outputs(options.json)
     line = None if options.quiet else Line(sys.stderr, scenario)
     profile = scenario.profile
     with announced(options, "load", scenario.name, profile.kind, profile.phases()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from exporter.config import config_file
@@ -15,6 +16,7 @@ from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
     from pathlib import Path
 
     from loadtests.scenario import Scenario
@@ -45,6 +47,10 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
     _set_target(given, options)
     _set_models(given, options)
     _set_profile(given, options)
+    if given.get("goodput") is not None and not hasattr(options, "goodput"):
+        raise PlanError(
+            "goodput: only `tritonwatch load run` reports it; leave it out", source
+        )
     for option, key in _TOP.items():
         value = getattr(options, option, None)
         if value is not None:
@@ -67,15 +73,24 @@ def _given(path: Path) -> dict[str, Any]:
     return document.value
 
 
-def require_folders(*paths: Path | None) -> None:
-    """Refuse files whose folder does not exist, before a run.
+def check_outputs(*outputs: Path | None, inputs: Iterable[Path] = ()) -> None:
+    """Refuse files that cannot be written, before a run; say which will be replaced.
 
     Raises:
-        PlanError: there is no such folder.
+        PlanError: there is no such folder, it is a folder, or it is one of the inputs.
     """
-    for path in paths:
-        if path is not None and not path.parent.is_dir():
+    read = {path.resolve() for path in inputs}
+    for path in (path for path in outputs if path is not None):
+        if not path.parent.is_dir():
             raise PlanError(f"no such folder: {path.parent}", str(path))
+        if path.is_dir():
+            raise PlanError("is a folder; want the name of a file", str(path))
+        if path.resolve() in read:
+            raise PlanError("is read here, too; want another file", str(path))
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PlanError("cannot be written: no permission", str(path))
+        if path.is_file():
+            sys.stderr.write(f"tritonwatch: {path}: exists, and will be replaced\n")
 
 
 def _set_target(given: dict[str, Any], options: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from pydantic import Field
+from scipy import stats
 
 from drift.numerics.dependence import LEAST_FREEDOM
 from exporter.settings import Settings
@@ -28,6 +29,7 @@ _MEMORIES: Final = 4.0
 """Length of a run, in correlation times of misses, that shows that correlation ends."""
 _LEAST_LONGER: Final = 4.0  # longer runs that the rest of the budget has to hold
 _FEWEST: Final = 10  # requests of a run, if the budget has the time for them
+_CHANCE: Final = 0.001  # low, since requests near each other miss together
 _LEAST_OF_START: Final = 1 / 6  # where to stop below a start of less than 6 requests/s
 _FEW: Final = 200  # resamples while searching; the result takes more
 
@@ -100,12 +102,20 @@ class Search:
         """Return why all runs were on one side of the boundary, or there were none."""
         if not self.runs:
             return "budget"
-        last = self.runs[-1]
-        if self._holds(last):
+        if self._holds(self.runs[-1]):
             return "every_rate_holds"
-        # A budget that ended at a higher rate shows nothing about lower rates.
-        shown = last.rate <= self.settings.least_rate and last.requests >= _FEWEST
-        return "no_rate_holds" if shown else "budget"
+        return "no_rate_holds" if self._none_holds() else "budget"
+
+    def _none_holds(self) -> bool:
+        """True if chance does not explain the misses at the lowest rate, by the binomial.
+
+        A budget that ended at a higher rate shows nothing about lower rates.
+        """
+        lowest = [run for run in self.runs if run.rate <= self.settings.least_rate]
+        requests = sum(run.requests for run in lowest)
+        misses = sum(run.misses.sum(axis=0) for run in lowest)
+        by_chance = stats.binom.sf(misses - 1, requests, self.allowed)
+        return bool(requests >= _FEWEST and by_chance.min() < _CHANCE)
 
     @property
     def bracketed(self) -> bool:
@@ -170,7 +180,7 @@ class Search:
                     return None
                 low = rate
             else:
-                if rate <= settings.least_rate and run.requests >= _FEWEST:
+                if self._none_holds():
                     return None
                 high = rate
             rate = self._between(low, high)

@@ -31,7 +31,7 @@ from loadtests.distributed.coordinator import Coordinator, distributed_text
 from loadtests.distributed.worker import WorkerRun
 from loadtests.errors import PlanError
 from loadtests.scenario import ClosedLoop
-from loadtests.scenario_options import scenario_of
+from loadtests.scenario_options import check_outputs, scenario_of
 
 if TYPE_CHECKING:
     from loadtests.scenario import Scenario
@@ -97,7 +97,7 @@ def _add_options(parser: Any) -> None:
     add_value(group, "--rate", float, "R", "of the profile")
     add_value(group, "--duration", float, "S", "of the profile")
     add_value(
-        group, "--result", str, "FILE", "write the merged histograms there as JSON"
+        group, "--result", Path, "FILE", "write the merged histograms there as JSON"
     )
     group.add_argument("--set", action="append", metavar="KEY=VALUE")
     add_announcers(group)
@@ -110,6 +110,7 @@ def _init(environment: Any, **_: object) -> None:
     if isinstance(runner, MasterRunner | LocalRunner):
         try:
             LOAD.scenario = _scenario(environment)
+            check_outputs(environment.parsed_options.result)
         except TritonwatchError as error:
             sys.stderr.write(f"tritonwatch: {error}\n")
             sys.exit(EXIT_USAGE)
@@ -215,10 +216,10 @@ def _conclude(environment: Any, seconds: float) -> None:
     sys.stdout.flush()
     if environment.process_exit_code is None:
         environment.process_exit_code = coordinator.exit_code()
-    result: str | None = environment.parsed_options.result
+    result: Path | None = environment.parsed_options.result
     if result is not None:
         try:
-            json_file.write(Path(result), json.dumps(coordinator.document()))
+            json_file.write(result, json.dumps(coordinator.document()))
         except PlanError as error:
             log.error("%s", error)  # noqa: TRY400 - the reason is in the message
             environment.process_exit_code = EXIT_USAGE

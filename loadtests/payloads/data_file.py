@@ -45,7 +45,7 @@ def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
     """
     json_file.require_size(path)
     if batch > 1 and not spec.max_batch_size:
-        reason = f"found batch {batch}; {spec.name} does not support batches"
+        reason = f"found batch {batch}; {spec.name} takes no batches: leave it out"
         raise PlanError(reason, str(path))
     match path.suffix.lower():
         case ".npz":

@@ -101,9 +101,9 @@ class Replay(Profile):
 
     @property
     def length_seconds(self) -> float:
-        """Time until one mean gap after the last arrival."""
+        """Time until one mean gap after the last arrival; a second if there are no gaps."""
         last, count = float(self._times[-1]), self._times.size
-        return last + last / (count - 1) if count > 1 and last > 0 else last + 1e-9
+        return last + last / (count - 1) if count > 1 and last > 0 else last + 1.0
 
     def arrivals(self, rng: np.random.Generator) -> Floats:  # noqa: ARG002 - recorded
         """Return the recorded arrivals."""

@@ -42,6 +42,14 @@ _MOST_PHASE_MARKS: Final = 12
 _MOST_PHASES: Final = 100
 _MS: Final = 1e3
 _SECONDS: Final = Axis("seconds from the start of the run", low=0.0)
+_MEANING: Final = {
+    "error": "the server refused it or failed, or the connection did",
+    "wrong": "answered with success, but not correctly",
+    "timeout": "no answer in time, see --timeout",
+    "rejected": "not sent: too many were in flight, see --in-flight",
+    "unsent": "the run ended before it was due",
+}
+"""Meaning of each outcome of a miss."""
 _QUANTILES: Final = ("p50", "p90", "p95", "p99", "p999")
 
 
@@ -331,12 +339,15 @@ def _profile(report: RunReport) -> Iterator[Block]:
             f"{units.duration(trend.low)} to {units.duration(trend.high)}."
         )
     missed = [
-        f"{n} {name}" for name, n in report.outcomes.items() if n and name != "ok"
+        (name, str(count), _MEANING[name])
+        for name, count in report.outcomes.items()
+        if count and name in _MEANING
     ]
     if missed:
         rows = [(message, str(count)) for message, count in report.errors.items()]
         tables = [Table(("message", "times"), rows)] if rows else []
-        yield Section("Errors", [Paragraph(f"{', '.join(missed)}."), *tables])
+        heads = ("outcome", "requests", "meaning")
+        yield Section("Errors", [Table(heads, missed), *tables])
 
 
 def _sidecar(report: RunReport) -> Iterator[Block]:

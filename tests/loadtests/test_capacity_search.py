@@ -65,12 +65,29 @@ def test_a_capacity_below_one_request_a_second_is_found() -> None:
     assert search.bracketed
 
 
-def test_one_late_request_of_a_few_does_not_say_that_no_rate_holds() -> None:
-    def measure(rate, seconds, index):
-        return run_of(rate, np.array([0.0, 1.0]), np.array([True, False]), seconds)
+@pytest.mark.parametrize(
+    ("requests", "late", "allowed", "ending"),
+    [
+        (2, 1, 0.01, "budget"),
+        (10, 1, 0.001, "budget"),
+        (10, 2, 0.1, "budget"),
+        (10, 9, 0.1, "no_rate_holds"),
+    ],
+)
+def test_no_rate_holds_only_where_chance_does_not_explain_the_misses(
+    requests, late, allowed, ending
+) -> None:
+    """Of the first run at the lowest rate; the next ones miss nothing."""
+    least, first = 100.0, iter([late])
 
-    search = Search(measure, ALLOWED, SearchSettings(), np.random.default_rng(0))
-    assert search.run(1.0) == "budget"
+    def measure(rate, seconds, index):
+        due = np.linspace(0, seconds, requests, endpoint=False)
+        missed = requests if rate > least else next(first, 0)
+        return run_of(rate, due, np.arange(requests) < missed, seconds)
+
+    settings, rng = SearchSettings(least_rate=least), np.random.default_rng(0)
+    search = Search(measure, np.array([allowed]), settings, rng)
+    assert search.run(600.0) == ending
 
 
 def test_a_budget_that_ends_above_the_boundary_does_not_say_that_no_rate_holds() -> (

@@ -187,7 +187,9 @@ def test_a_batch_that_is_not_sent_is_refused(tmp_path) -> None:
     with pytest.raises(PlanError, match="found batch 4; want 1: each object of"):
         list(rows_of(file, BATCHED, batch=4))
     alone = replace(BATCHED, max_batch_size=0)
-    with pytest.raises(PlanError, match="found batch 4; m does not support batches"):
+    with pytest.raises(
+        PlanError, match="found batch 4; m takes no batches: leave it out"
+    ):
         list(rows_of(npz(tmp_path, x=X[:, None]), alone, batch=4))
 
 

@@ -233,6 +233,13 @@ def test_replay_takes_gaps_in_microseconds_as_perf_analyzer_writes_them(
     assert arrivals_of(replay, 0) == pytest.approx([0.001, 0.003, 0.006])
 
 
+def test_a_recording_without_gaps_is_a_burst_within_one_second(tmp_path) -> None:
+    file = tmp_path / "times.txt"
+    file.write_text("5\n" * 40)
+    [phase] = ADAPTER.validate_python({"kind": "replay", "file": file}).phases()
+    assert (phase.end_seconds, phase.requests_per_second) == (1.0, 40.0)
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

@@ -296,3 +296,28 @@ def test_the_objective_is_kept_in_the_result_and_old_files_have_none(tmp_path) -
     old = result_file.to_document(replace(made("p99<20ms")))
     del old["about"]["slo"]
     assert report_of(result_file.from_document(old)).objectives == ()
+
+
+def test_a_reports_files_are_checked_first_and_its_json_is_written_first(
+    tmp_path, capfd
+) -> None:
+    before, report = tmp_path / "run.json", tmp_path / "report.json"
+    result_file.write(made("p99<20ms"), before)
+    for option, file, said in (
+        ("--json", before, "is read here, too"),
+        ("--html", tmp_path, "is a folder"),
+        ("--html", "/nowhere/run.html", "no such folder: /nowhere"),
+    ):
+        given = ["load", "report", str(before), option, str(file)]
+        assert main(given) == 2
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert said in err
+    report.write_text("older", "utf-8")
+    given = ["load", "report", str(before), "--json", str(report)]
+    assert main([*given, "--html", "/dev/full"]) == 2
+    out, err = capfd.readouterr()
+    assert "OBJECTIVE" in out
+    assert f"{report}: exists, and will be replaced" in err
+    assert "/dev/full: cannot be written" in err
+    assert json.loads(report.read_text("utf-8"))["objectives"]

@@ -208,6 +208,8 @@ def test_a_run_without_an_answer_has_a_report() -> None:
     assert report.latency.p50.value is None
     assert report.throughput == 0
     whole(page_html.render(run_document.document(report)))
+    told = page_text.render(run_document.document(report))
+    assert re.search(rf"timeout +{len(result.requests)} +no answer in time", told)
 
 
 def test_quantiles_are_drawn_over_time_only_where_enough_requests_support_them() -> (

@@ -211,8 +211,12 @@ def test_failures_miss_a_term_that_no_answer_measured() -> None:
 
 
 @pytest.mark.parametrize("command", ["capacity", "efficiency", "pair"])
-def test_goodput_is_refused_where_nothing_reports_it(command, capfd) -> None:
+def test_goodput_is_refused_where_nothing_reports_it(command, tmp_path, capfd) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["load", command, "--model", "m", "--goodput", "ttft<1s"])
     assert ended.value.code == 2
     assert "unrecognized arguments: --goodput" in capfd.readouterr().err
+    file = tmp_path / "scenario.yaml"
+    file.write_text("models: [{model: m}]\nslo: p99<1s\ngoodput: ttft<1s\n", "utf-8")
+    assert main(["load", command, "--scenario", str(file)]) == 2
+    assert "only `tritonwatch load run` reports it" in capfd.readouterr().err
