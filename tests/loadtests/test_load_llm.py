@@ -56,25 +56,39 @@ def scenario_of(server, protocol, profile, **model):
     )
 
 
+FIRST, GAP = "time_to_first_token_seconds", "time_per_output_token_seconds"
+
+
+def counted(server):
+    names = ("generation_tokens_total", f"{FIRST}_sum", f"{GAP}_sum")
+    return np.array([metric(server, name) for name in names])
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_a_run_measures_what_the_model_s_formulas_say(server, protocol) -> None:
     profile = {"kind": "closed", "concurrency": 1, "duration_seconds": 4.0}
     scenario = scenario_of(server, protocol, profile)
     mix = prepared(scenario)
-    counted = metric(server, "generation_tokens_total")
+    before = counted(server)
     result = execute(scenario, mix)
-    counted = metric(server, "generation_tokens_total") - counted
+    tokens, first, gaps = counted(server) - before
     requests = result.requests
     assert requests.count(Outcome.OK) == len(requests) > 3, result.errors
     assert (requests.tokens == ANSWER).all()
     assert (requests.responses == ANSWER).all()
-    assert requests.tokens.sum() == counted
-    # A busy machine is slower than the formula: one of them is as fast. The model's steps
-    # are due at absolute times, so one after a late step is shorter.
-    first = PREFILL + PROMPT * PREFILL_TOKEN
-    assert 0.9 * first <= (requests.first - requests.sent).min() <= 1.15 * first
-    pace = DECODE + DECODE_REQUEST
-    assert 0.95 * pace <= requests.mean_gap.min() <= 1.1 * pace
+    assert requests.tokens.sum() == tokens
+    # The model's steps are due at absolute times. A busy machine makes any of them late,
+    # never early, so a gap after a late step is shorter than the formula.
+    alone = PREFILL + PROMPT * PREFILL_TOKEN
+    whole = alone + (ANSWER - 1) * (DECODE + DECODE_REQUEST)
+    assert (requests.first - requests.sent).min() >= 0.99 * alone
+    assert (requests.done - requests.sent).min() >= 0.99 * whole
+    # How late they were is in the server's own times: the client's differ by the way.
+    seen = requests.first - requests.sent
+    assert seen.min() <= 1.15 * first / len(requests)
+    assert requests.mean_gap.mean() == pytest.approx(
+        gaps / len(requests) / (ANSWER - 1), rel=0.1
+    )
     np.testing.assert_allclose(
         requests.mean_gap, (requests.done - requests.first) / (ANSWER - 1)
     )
