@@ -65,13 +65,7 @@ def _measured(
             found = campaign.run(bench, settings)
         finally:
             bench.server.close()
-    return compiled(
-        bench,
-        settings,
-        found,
-        started_at=started_at,
-        production_rate=options.production_rate,
-    )
+    return compiled(bench, settings, found, started_at=started_at)
 
 
 def scenario_of(options: argparse.Namespace) -> Scenario:

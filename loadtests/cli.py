@@ -119,13 +119,6 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="make the run INVALID if other processes disturbed it, instead of a note",
     )
-    add_value(
-        parser,
-        "--metrics",
-        str,
-        "URL",
-        "/metrics of the server's sidecar: adds phases and energy to the result",
-    )
     add_announcers(parser)
 
 
@@ -153,13 +146,6 @@ def _add_capacity(commands: Subparsers) -> None:
         float,
         "SHARE",
         "CPU that other processes may use before a run is rejected (default 0.08)",
-    )
-    add_value(
-        parser,
-        "--production-rate",
-        float,
-        "R",
-        "rate of production, to compute the headroom",
     )
     add_value(parser, *JSON_REPORT)
     add_value(parser, *HTML_REPORT)

@@ -13,6 +13,7 @@ from pages import page_html, page_text
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import TypeVar
 
@@ -115,15 +116,20 @@ def publish(options: argparse.Namespace, document: Document, as_json: str) -> No
         PlanError: a file cannot be written; the other one is, and the report is printed.
     """
     failures: list[PlanError] = []
-    for path, content in (
-        (options.json, lambda: f"{as_json}\n"),
-        (options.html, lambda: page_html.render(document)),
-    ):
+    for path, content in _files(options, document, as_json):
         try:
-            if path is not None:
-                write(path, content())
+            write(path, content)
         except PlanError as error:
             failures.append(error)
     sys.stdout.write(page_text.render(document))
     for failure in failures:
         raise failure
+
+
+def _files(
+    options: argparse.Namespace, document: Document, as_json: str
+) -> Iterator[tuple[Path, str]]:
+    if options.json is not None:
+        yield options.json, f"{as_json}\n"
+    if options.html is not None:
+        yield options.html, page_html.render(document)

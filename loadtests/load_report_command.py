@@ -77,6 +77,7 @@ def read(path: Path) -> RunResult | CapacityReport:
     if document.get("format") == result_file.FORMAT:
         return result_file.from_document(document, source)
     if document.get("format") == search_report.FORMAT:
+        document.pop("headroom", None)  # of 0.1.0
         return json_file.validated(CapacityReport, document, source)
     raise PlanError(
         f"found format {document.get('format')!r}; want {result_file.FORMAT} or "

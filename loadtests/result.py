@@ -210,8 +210,6 @@ class RunResult:
     verdict: Verdict = Verdict()
     errors: Mapping[str, int] = field(default_factory=dict)
     """Error messages with their counts: the first `MAX_MESSAGES` kinds."""
-    sidecar: Mapping[str, Any] = field(default_factory=dict)
-    """The sidecar's view of the run (`sidecar_view.between`); empty where unknown."""
     unanswered: Unanswered = Unanswered()
 
     @classmethod

@@ -52,7 +52,6 @@ def to_document(result: RunResult) -> dict[str, Any]:
         "duration_seconds": result.duration_seconds,
         "sender_cpu_seconds": result.sender_cpu_seconds,
         "errors": dict(result.errors),
-        "sidecar": dict(result.sidecar),
         "unanswered": asdict(result.unanswered),
         "summary": summary(result),
         "histograms": {name: getattr(result, name).to_state() for name in _HISTOGRAMS},
@@ -135,7 +134,6 @@ class _Document(BaseModel):
     duration_seconds: PositiveFloat
     sender_cpu_seconds: NonNegativeFloat
     errors: dict[str, NonNegativeInt]
-    sidecar: dict[str, Any] = {}
     unanswered: Unanswered = Unanswered()
     histograms: dict[str, dict[str, Any]]
     requests: dict[str, Any]
@@ -153,7 +151,6 @@ class _Document(BaseModel):
             sender_cpu_seconds=self.sender_cpu_seconds,
             verdict=self.verdict,
             errors=self.errors,
-            sidecar=self.sidecar,
             unanswered=self.unanswered,
             **{
                 name: Histogram.from_state(self.histograms[name])

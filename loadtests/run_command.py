@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from loadtests import result_file, sidecar_view
+from loadtests import result_file
 from loadtests.announce import announced
 from loadtests.engine import Options
 from loadtests.errors import PlanError
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
-    from loadtests.sidecar_view import Page
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,13 +35,9 @@ def run(options: argparse.Namespace) -> int:
     line = None if options.quiet else Line(sys.stderr, scenario)
     profile = scenario.profile
     with announced(options, "load", scenario.name, profile.kind, profile.phases()):
-        before = _page(options.metrics)
-        url = None if before is None else options.metrics
         with Guard(scenario.target.target(), GuardLimits()) as guard:
             result = _measured(scenario, line)
         result = guarded(result, guard.watch(), strict=options.strict)
-        seen = sidecar_view.between(before, _page(url))
-        result = replace(result, sidecar=seen)
     failure = None if options.json is None else _write(result, options.json)
     sys.stdout.write(page_text.render(run_document.document(report_of(result))))
     if failure is not None:
@@ -58,16 +52,6 @@ def _write(result: RunResult, file: Path) -> PlanError | None:
     except PlanError as error:
         return error
     return None
-
-
-def _page(url: str | None) -> Page | None:
-    found = None if url is None else sidecar_view.page(url)
-    if url is not None and found is None:
-        sys.stderr.write(
-            "tritonwatch: --metrics: no page of a sidecar could be read, so its phases "
-            "and energy are not in the report\n"
-        )
-    return found
 
 
 def _measured(scenario: Scenario, line: Line | None) -> RunResult:

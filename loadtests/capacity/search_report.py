@@ -120,13 +120,6 @@ class SaturationReport(Settings):
     evidence: str
 
 
-class Headroom(Settings):
-    """Capacity that production leaves; null where the search is invalid."""
-
-    production_requests_per_second: float
-    ratio: float
-
-
 class CapacityReport(Settings):
     """Result of `tritonwatch load capacity`."""
 
@@ -147,7 +140,6 @@ class CapacityReport(Settings):
     reference: Reference
     levels: tuple[Level, ...]
     saturation: SaturationReport
-    headroom: Headroom | None = Field(default=None)
     repetitions: int
     """Runs within one level (6 %) of the boundary, on either side."""
     rejected_runs: int
@@ -167,12 +159,7 @@ class CapacityReport(Settings):
 
 
 def compiled(
-    bench: Bench,
-    settings: CampaignSettings,
-    found: Findings,
-    *,
-    started_at: float,
-    production_rate: float | None = None,
+    bench: Bench, settings: CampaignSettings, found: Findings, *, started_at: float
 ) -> CapacityReport:
     """Return the report of a search."""
     capacity = _capacity(found.estimate, bench.slo)
@@ -188,7 +175,6 @@ def compiled(
         reference=Reference(start_p50=found.unloaded_p50),
         levels=tuple(_levels(bench.records, bench.slo)),
         saturation=found.saturation,
-        headroom=None if found.reasons else _headroom(capacity, production_rate),
         repetitions=found.repetitions,
         rejected_runs=len(bench.rejected),
         spent_seconds=found.spent_seconds,
@@ -318,13 +304,6 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
     )
 
 
-def _headroom(capacity: Capacity | None, production: float | None) -> Headroom | None:
-    if capacity is None or production is None:
-        return None
-    ratio = 1.0 - production / capacity.requests_per_second.estimate
-    return Headroom(production_requests_per_second=production, ratio=ratio)
-
-
 def _deviation(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
@@ -336,9 +315,11 @@ def _mean(values: Iterable[float]) -> float | None:
 
 def exit_of(report: CapacityReport) -> int:
     """Return the exit status of a report."""
+    if not report.valid:
+        return EXIT_INVALID
     if report.ending in {"no_rate_holds", "every_rate_holds"}:
         return EXIT_FINDING
-    if not report.valid or report.capacity is None:
+    if report.capacity is None:
         return EXIT_INVALID
     ends = report.capacity.requests_per_second
     return EXIT_OK if ends.low is not None and ends.high is not None else EXIT_INVALID

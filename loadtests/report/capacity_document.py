@@ -69,7 +69,7 @@ def _tone(report: CapacityReport) -> Tone:
 
 
 def _tiles(report: CapacityReport) -> dict[str, str]:
-    found, headroom = report.capacity, report.headroom
+    found = report.capacity
     tiles = {}
     if found is not None:
         ends = found.requests_per_second
@@ -79,9 +79,6 @@ def _tiles(report: CapacityReport) -> dict[str, str]:
         tiles["95 % interval"] = interval
     tiles["saturates"] = report.saturation.resource
     tiles["one request alone"] = units.duration(report.reference.start_p50)
-    if headroom is not None:
-        rate = f"{headroom.production_requests_per_second:.4g}"
-        tiles[f"headroom at production's {rate}/s"] = units.percent(headroom.ratio)
     return tiles
 
 

@@ -88,7 +88,6 @@ def _blocks(report: RunReport) -> Iterator[Block]:
         yield Section("Distribution", map(Figure, _distribution(report)))
     yield from _latencies(report)
     yield from _profile(report)
-    yield from _sidecar(report)
     yield Fold("How to repeat it", [_origin(report)], in_text=False)
 
 
@@ -348,27 +347,6 @@ def _profile(report: RunReport) -> Iterator[Block]:
         tables = [Table(("message", "times"), rows)] if rows else []
         heads = ("outcome", "requests", "meaning")
         yield Section("Errors", [Table(heads, missed), *tables])
-
-
-def _sidecar(report: RunReport) -> Iterator[Block]:
-    seen = report.sidecar
-    if seen is None:
-        return
-    if seen.phase_seconds:
-        phases = {k: units.duration(v) for k, v in seen.phase_seconds.items()}
-        yield Section("Where the time went in the server", [Facts(phases)])
-    if seen.energy_joules:
-        right = report.outcomes.get("ok", 0)
-        rows = [
-            (
-                name,
-                units.number(joules),
-                units.number(joules / right if right else None),
-            )
-            for name, joules in seen.energy_joules.items()
-        ]
-        heads = ("of", "joules", "joules per correct answer")
-        yield Section("Energy", [Table(heads, rows)])
 
 
 def _origin(report: RunReport) -> Facts:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from exporter.settings import Settings
 from loadtests.report.objective_report import Objective, objectives_of
@@ -91,15 +91,6 @@ class CurvePoint(Settings):
     from_send: float | None
 
 
-class SidecarView(Settings):
-    """The sidecar's view of the run: the difference of two of its pages."""
-
-    phase_seconds: dict[str, float] = Field(default={})
-    """Mean seconds of a request by phase, from Triton's traces or statistics."""
-    energy_joules: dict[str, float] = Field(default={})
-    """Energy by model; "idle" and "unattributed" are the rest."""
-
-
 class RunReport(Settings):
     """Result of `tritonwatch load report` for one run."""
 
@@ -140,7 +131,6 @@ class RunReport(Settings):
     parts: tuple[Part, ...]
     curve: tuple[CurvePoint, ...]
     trend: Trend | None
-    sidecar: SidecarView | None
     errors: dict[str, int]
     sender_cpu_seconds: float
     seed: int
@@ -183,7 +173,6 @@ def report_of(result: RunResult) -> RunReport:
         parts=tuple(_parts(result)),
         curve=tuple(_curve(result)),
         trend=_trend(slices),
-        sidecar=SidecarView.model_validate(result.sidecar) if result.sidecar else None,
         errors=dict(result.errors),
         sender_cpu_seconds=result.sender_cpu_seconds,
         seed=about.seed,

@@ -1,4 +1,4 @@
-"""The whole result of a search: levels, capacity, headroom and doubts."""
+"""The whole result of a search: levels, capacity and doubts."""
 
 from __future__ import annotations
 
@@ -135,13 +135,11 @@ def test_a_longer_warm_up_leaves_out_what_was_due_in_it() -> None:
     assert kept.throughput == 4 / 1.5
 
 
-def report(*records, production=None, **findings):
+def report(*records, **findings):
     found = Findings("precise", ESTIMATE, 0.004, EVIDENCE, 7, 50.0)
     found = dataclasses.replace(found, **findings)
     settings = CampaignSettings()
-    return compiled(
-        bench_of(*records), settings, found, started_at=1.0, production_rate=production
-    )
+    return compiled(bench_of(*records), settings, found, started_at=1.0)
 
 
 def test_a_level_pools_the_requests_of_its_runs() -> None:
@@ -214,15 +212,9 @@ def test_a_level_pools_the_requests_of_its_runs() -> None:
     assert (high.settled, high.runs_with_reasons) == (False, 1)
 
 
-@pytest.mark.parametrize(
-    ("production", "reasons", "headroom"),
-    [(25.0, [], 0.75), (150.0, [], -0.5), (None, [], None), (25.0, ["doubt"], None)],
-)
-def test_headroom_is_what_production_leaves_of_a_valid_capacity(
-    production, reasons, headroom
-) -> None:
-    found = report(production=production, reasons=reasons)
-    assert (found.headroom and found.headroom.ratio) == headroom
+@pytest.mark.parametrize("reasons", [[], ["doubt"]])
+def test_a_capacity_has_its_interval_and_each_term_alone(reasons) -> None:
+    found = report(reasons=reasons)
     assert found.valid == (not reasons)
     assert found.capacity.requests_per_second.model_dump() == {
         "estimate": 100.0,
@@ -285,6 +277,12 @@ def test_only_runs_within_a_level_of_the_boundary_are_held_against_a_result() ->
     beside = [run_at(rate) for rate in (100 / 1.1, 100.0, 110.0)]
     found = judged(*far, *beside)
     assert (found.repetitions, found.reasons, found.warnings) == (3, [], [])
+
+
+def test_disturbed_runs_do_not_show_that_no_rate_holds() -> None:
+    bench = bench_of(run_at(50.0), *(run_at(10.0, ["busy"]) for _ in range(2)))
+    found = campaign._findings(bench, "no_rate_holds", None, 1.1)
+    assert found.reasons == ["2 of 2 runs near the boundary were disturbed: busy"]
 
 
 @pytest.mark.parametrize(("disturbed", "invalid"), [(0, False), (1, False), (5, True)])

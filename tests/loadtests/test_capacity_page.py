@@ -50,6 +50,11 @@ def report(low=90.0, high=110.0, estimate=100.0, **changes) -> CapacityReport:
         ({"valid": False, "reasons": ["noise"]}, 3, "bad"),
         ({"ending": "no_rate_holds", "capacity": None, "levels": []}, 1, "note"),
         ({"ending": "every_rate_holds", "capacity": None}, 1, "note"),
+        (
+            {"ending": "no_rate_holds", "valid": False, "reasons": ["noise"]},
+            3,
+            "bad",
+        ),
     ],
 )
 def test_every_ending_has_its_status_its_tone_and_its_sentence(

@@ -154,16 +154,6 @@ def test_options_over_a_scenario_that_is_none_are_told(run, tmp_path, target) ->
     assert "want a map of keys and values" in err
 
 
-def test_a_page_of_a_sidecar_that_cannot_be_read_is_told(run, unused_address) -> None:
-    with FakeTriton([FakeModel("m")]) as fake:
-        status, out, err = run(
-            *("--address", fake.grpc, "--model", "m", "--concurrency", "1"),
-            *("--duration", "0.3", "--metrics", f"http://{unused_address}/metrics"),
-        )
-    assert status in (0, 3), out
-    assert "--metrics: no page of a sidecar could be read" in err
-
-
 def test_a_scenario_file_is_run_and_options_go_over_it(run, tmp_path) -> None:
     file = tmp_path / "scenario.yaml"
     with FakeTriton([FakeModel("m"), FakeModel("n")]) as fake:
