@@ -81,7 +81,7 @@ def measure(
         Options(stop=run.stop),
     )
     began = result.about.started_at
-    meter.wait_past(began + profile.length_seconds)
+    meter.wait_past(began + profile.length_seconds, run.stop)
     rows = _rows(scenario)
     levels = tuple(
         _level(

@@ -74,11 +74,13 @@ class PowerMeter(Background):
         whole = all(until <= start or since >= end for since, until in gaps)
         return Drawn(float(high - low), known=inside and whole)
 
-    def wait_past(self, instant: float) -> None:
-        """Wait until everything was read after that instant, Unix seconds."""
+    def wait_past(
+        self, instant: float, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until everything was read after that instant, Unix seconds, or `stop`."""
         ahead = max(0.0, instant - time.time())
         deadline = time.monotonic() + ahead + _STOP_SECONDS
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not stop():
             with self._lock:
                 if all(
                     times and times[-1] >= instant for times in self._times.values()

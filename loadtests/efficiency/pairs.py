@@ -83,6 +83,8 @@ def compare(
     with Guard(scenario.target.target(), GuardLimits()) as guard:
         rng = np.random.default_rng((scenario.seed, _ORDER))
         for number in range(pairs):
+            if results and run.stop():
+                break
             run.log(f"pair {number + 1} of {pairs}")
             for place in rng.permutation(2).tolist():
                 results.append(_block(run, singles[place], mixes[place], block_seconds))
@@ -93,7 +95,7 @@ def compare(
     return PairReport(
         reference=names[0],
         candidate=names[1],
-        pairs=pairs,
+        pairs=len(results) // 2,
         block_seconds=block_seconds,
         concurrency=run.concurrency,
         speed_up=efficiency_report.median_ratio(
@@ -181,6 +183,11 @@ def _right(client: GrpcClient, model: str, data: Path) -> NDArray[np.bool_]:
         wanted = [*(tensor.name for tensor in spec.inputs), _LABEL]
         raise PlanError(f"found columns {sorted(columns)}; want {wanted}", str(data))
     labels = columns[_LABEL]
+    sizes = {
+        name: len(columns[name]) for name in (*(t.name for t in spec.inputs), _LABEL)
+    }
+    if len(set(sizes.values())) > 1 or not len(labels):
+        raise PlanError(f"found rows {sizes}; want a label for each row", str(data))
     right: list[NDArray[np.bool_]] = []
     size = min(_ROWS_A_REQUEST, spec.max_batch_size or _ROWS_A_REQUEST)
     for start in range(0, len(labels), size):

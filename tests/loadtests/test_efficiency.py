@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from fake_triton import FakeModel, FakeTriton
 
 from exporter.cli import main
 from exporter.errors import UnavailableError
@@ -14,7 +15,7 @@ from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.sources.power_model import ModelSettings
 from exporter.features.energy.sources.power_source import Device, Reading
 from loadtests.efficiency import efficiency_report, metering
-from loadtests.efficiency.efficiency_curve import disturbed_levels, score
+from loadtests.efficiency.efficiency_curve import disturbed_levels, measure, score
 from loadtests.efficiency.efficiency_report import (
     EfficiencyLevel,
     EfficiencyReport,
@@ -22,10 +23,13 @@ from loadtests.efficiency.efficiency_report import (
     LevelPower,
     PairReport,
 )
+from loadtests.efficiency.pairs import compare
 from loadtests.errors import PlanError
+from loadtests.execute import prepared
 from loadtests.machine_guard import GuardLimits, Watch, Window
 from loadtests.profiles.rate_profiles import SpecPower
 from loadtests.report.efficiency_document import curve_document, pair_document
+from loadtests.scenario import Scenario
 from pages import page_html, page_text
 from pages.blocks import Verdict
 
@@ -84,6 +88,49 @@ def test_energy_between_two_instants_is_what_the_counter_rose():
     assert drawn.joules == pytest.approx(200 * (end - start), rel=0.2)
     assert not meter.drawn("gpu", start - 60, end).known
     assert meter.sources == {"gpu": "nvml"}
+
+
+@pytest.fixture
+def metered_run():
+    """Of two models, with Ctrl-C as its first event."""
+    with (
+        FakeTriton([FakeModel("m"), FakeModel("n")]) as fake,
+        metering.PowerMeter({"gpu": ScriptedPower()}) as meter,
+    ):
+        scenario = Scenario.model_validate(
+            {
+                "target": {"address": fake.grpc},
+                "models": [{"model": "m"}, {"model": "n"}],
+                "profile": {"kind": "closed"},
+            }
+        )
+        yield metering.MeteredRun(scenario, 1, meter, lambda: True, print)
+
+
+def test_an_interrupted_curve_does_not_wait_for_its_levels(metered_run):
+    found = measure(
+        metered_run,
+        prepared(metered_run.scenario),
+        level_seconds=600.0,
+        maximum_per_second=20.0,
+        follow=print,
+    )
+    assert "it was interrupted" in found.reasons
+
+
+def test_an_interrupted_comparison_starts_no_further_pair(metered_run):
+    found = compare(metered_run, pairs=10_000, block_seconds=600.0, data=None)
+    assert found.pairs == 1
+    assert "the run was interrupted" in found.reasons
+
+
+@pytest.mark.parametrize("labels", [0, 3])
+def test_rows_without_a_label_each_are_refused(metered_run, tmp_path, labels):
+    shape = next(iter(prepared(metered_run.scenario).entries)).spec.inputs[0]
+    data = {shape.name: np.zeros((2 * bool(labels), 4), np.float32)}
+    np.savez(tmp_path / "rows.npz", label=np.zeros(labels, np.int64), **data)
+    with pytest.raises(PlanError, match="want a label for each row"):
+        compare(metered_run, pairs=1, block_seconds=1.0, data=tmp_path / "rows.npz")
 
 
 def test_without_any_source_it_says_how_to_give_one(tmp_path, monkeypatch):

@@ -121,6 +121,14 @@ def test_two_workers_send_one_schedule_and_their_histograms_are_one(tmp_path) ->
 
 
 @pytest.mark.slow
+def test_a_result_that_cannot_be_written_is_refused_before_the_run() -> None:
+    child = locust("--headless", "--model", "m", "--result", "/nowhere/result.json")
+    with ending(child):
+        out, _ = child.communicate(timeout=patience(30))
+    assert child.returncode == 2
+    assert "no such folder: /nowhere" in out
+
+
 def test_wrong_answers_are_failures_in_locusts_table() -> None:
     with FakeTriton([FakeModel("m")]) as fake:
         fake.on("infer").reply(times=1)
