@@ -68,13 +68,8 @@ def add(commands: Subparsers) -> None:
 
 
 def _add_list(commands: Subparsers) -> None:
-    parser = add_command(
-        commands,
-        "list",
-        "list the load profiles",
-        "loadtests.run_command:list_profiles",
-    )
-    parser.add_argument("profile", nargs="*", metavar="KIND", help="only these")
+    module = "loadtests.run_command"
+    add_command(commands, "list", "list the load profiles", f"{module}:list_profiles")
 
 
 def _add_run(commands: Subparsers) -> None:

@@ -120,7 +120,6 @@ def test_two_workers_send_one_schedule_and_their_histograms_are_one(tmp_path) ->
     assert min(ended) > 30
 
 
-@pytest.mark.slow
 def test_a_result_that_cannot_be_written_is_refused_before_the_run() -> None:
     child = locust("--headless", "--model", "m", "--result", "/nowhere/result.json")
     with ending(child):
@@ -129,6 +128,7 @@ def test_a_result_that_cannot_be_written_is_refused_before_the_run() -> None:
     assert "no such folder: /nowhere" in out
 
 
+@pytest.mark.slow
 def test_wrong_answers_are_failures_in_locusts_table() -> None:
     with FakeTriton([FakeModel("m")]) as fake:
         fake.on("infer").reply(times=1)
