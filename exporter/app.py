@@ -31,7 +31,7 @@ from exporter.runtime.model_mentions import MentionLog, StateLog
 from exporter.runtime.probing import ProbeRunner
 from exporter.samples import Sample
 from exporter.status.status_board import StatusBoard
-from exporter.system import memory
+from exporter.system.memory import MemoryBudget, group_limit
 from exporter.taps.tap import Tap
 from exporter.taps.tap_grpc import GrpcTap
 from exporter.taps.tap_route import Tapped
@@ -90,7 +90,9 @@ class Sidecar:
         self.status = StatusBoard(wall_clock, clock)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._watching: asyncio.Task[None] | None = None
-        self.admission = Admission(memory.budget(config.listen.memory_bytes))
+        self.admission = Admission(
+            MemoryBudget(config.listen.memory_bytes, group=group_limit)
+        )
         self.tap = Tap(
             self._routes, self.admission.tap, hosts=lambda: self.config.listen.hosts
         )

@@ -98,8 +98,9 @@ def config_page() -> str:
         _GENERATED,
         "",
         "The configuration is one YAML file. Unknown keys are rejected. `${env:VAR}` is",
-        "replaced by an environment variable. `tritonwatch check --config FILE` reports",
-        "all errors at once.",
+        "replaced by an environment variable, as it was when the process started: write a",
+        "token that is rotated into the file. `tritonwatch check --config FILE` reports all",
+        "errors at once.",
     ]
     for name, part in parts.items():
         if "properties" not in part:

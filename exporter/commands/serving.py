@@ -106,7 +106,8 @@ class _ConfigFile:
         if config_file.is_cut_off(raw, self._raw):
             problem = (
                 f"found only the first {len(raw)} of {len(self._raw)} bytes of the "
-                "configuration in use; the file is cut off, write it again; if it is complete, end it with a newline"
+                "configuration in use; the file is cut off, write it again; if it is complete, end it with "
+                "a newline"
             )
             raise ConfigError(str(self._path), [problem])
         config = parse(raw, str(self._path), os.environ)

@@ -74,8 +74,12 @@ def content(path: Path) -> bytes:
 
 
 def is_cut_off(raw: bytes, complete: bytes) -> bool:
-    """Return whether `raw` is the beginning of `complete` up to the middle of a line."""
-    continued = complete[len(raw) : len(raw) + 1] not in {b"", b"\n"}
+    """Return whether `raw` is the beginning of `complete` up to the middle of a line.
+
+    A last line without a newline may have become shorter: it is not cut off.
+    """
+    missing, newline, _ = complete[len(raw) :].partition(b"\n")
+    continued = bool(missing and newline)
     return complete.startswith(raw) and continued and raw[-1:] not in {b"", b"\n"}
 
 

@@ -26,6 +26,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from exporter.histograms.buckets import SCHEMA
+from exporter.network.grpc_core import grpc
 from exporter.samples import (
     BASE_UNITS,
     BucketSample,
@@ -33,6 +34,8 @@ from exporter.samples import (
     Sample,
     labels_of,
 )
+from exporter.triton import tls_files
+from exporter.triton.tls_files import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -325,13 +328,11 @@ def _readable(span: Span, about: Resource) -> ReadableSpan:
 # whatever the SDK declares.
 _NO_PROXY: Final = cast("tuple[tuple[str, str]]", (("grpc.enable_http_proxy", 0),))
 
-# Everything is given explicitly: what is left out, the SDK takes from OTEL_* variables,
-# and nothing but the config file shall be read.
-
 
 def _exporters(
     settings: OtlpSettings, headers: dict[str, str]
 ) -> tuple[MetricExporter, SpanExporter | None]:
+    tls = settings.tls or TlsFiles()
     if settings.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
             metric_exporter as metrics_over_grpc,
@@ -346,6 +347,7 @@ def _exporters(
             "headers": headers,
             "timeout": settings.timeout_seconds,
             "channel_options": _NO_PROXY,
+            "credentials": _credentials(tls),
         }
         return (
             metrics_over_grpc.OTLPMetricExporter(**channel),
@@ -370,10 +372,20 @@ def _exporters(
             "timeout": settings.timeout_seconds,
             "compression": Compression.Gzip,
             "session": CollectorSession(),
+            "certificate_file": tls.ca_file,
+            "client_certificate_file": tls.cert_file,
+            "client_key_file": tls.key_file,
         }
 
     spans = spans_over_http.OTLPSpanExporter
     return (
         metrics_over_http.OTLPMetricExporter(**posting("metrics")),
         spans(**posting("traces")) if settings.traces else None,
+    )
+
+
+def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
+    files = tls_files.contents(tls, "otlp.tls")
+    return grpc.ssl_channel_credentials(
+        files["ca_file"], files["key_file"], files["cert_file"]
     )

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from exporter.settings import Headers, Settings
+from exporter.triton.tls_files import TlsFiles
 
 Operation = Literal["chat", "generate_content", "text_completion"]
 
@@ -23,7 +24,10 @@ class OtlpSettings(Settings):
     """The collector's base address, like http://localhost:4318 (HTTP) or
     http://localhost:4317 (gRPC)."""
     protocol: Literal["http", "grpc"] = Field(default="http")
-    """OTLP over HTTP (protobuf, gzip) or over gRPC."""
+    """OTLP over HTTP (protobuf, gzip) or over gRPC. Data that the collector rejects in an
+    answer of status 200 make the push fail over HTTP; over gRPC they are not noticed."""
+    tls: TlsFiles | None = Field(default=None)
+    """TLS files towards a collector at an address of https."""
     interval_seconds: float = Field(default=15.0, ge=0.1, le=3600)
     """Time between two pushes."""
     timeout_seconds: float = Field(default=5.0, gt=0, le=600)

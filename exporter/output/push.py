@@ -7,19 +7,24 @@ time, each with a deadline, on a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import structlog
 
 from exporter import catalogue
+from exporter.errors import ConfigError
 from exporter.output.otlp_settings import address_of
 from exporter.runtime.workers import Workers
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from exporter.access.span_buffer import SpanBuffer
     from exporter.output.otlp_settings import OtlpSettings
@@ -28,6 +33,40 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _OUTCOMES: Final = ("ok", "failed")
+_PATH: Final = re.compile(r" with url: \S+")
+_LONGEST_REASON: Final = 300
+
+
+class _Reason(logging.Handler):
+    """Keeps the first message of the SDK about a push, without secrets of the URL."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(logging.WARNING)
+        self._user, at, _ = urlsplit(endpoint).netloc.rpartition("@")
+        self._user += at
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message, unless there is one already."""
+        said = _PATH.sub("", record.getMessage())
+        if self._user:
+            said = said.replace(self._user, "")
+        self.text = self.text or said[:_LONGEST_REASON]
+
+
+@contextlib.contextmanager
+def _without_variables() -> Generator[None]:
+    """Hide the SDK's variables: it adds their headers and certificates to those given.
+
+    Nothing but the config file shall be read.
+    """
+    hidden = {k: v for k, v in os.environ.items() if k.startswith("OTEL_")}
+    for name in hidden:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 class OtlpRunner:
@@ -53,13 +92,15 @@ class OtlpRunner:
         self._start_ns = start_ns
         self._outcomes: Counter[tuple[str, str]] = Counter()
         self._in_a_row: Counter[str] = Counter()
-        self._broken: set[str] = set()
-        """Kinds of which a defect was logged."""
+        self._reason = _Reason(settings.endpoint)
 
     async def run(self) -> None:
         """Push at every interval, one push at a time."""
         # The SDK logs every failed attempt; our counter and one line say it once.
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        sdk = logging.getLogger("opentelemetry")
+        sdk.setLevel(logging.WARNING)
+        sdk.propagate = False
+        sdk.addHandler(self._reason)
         workers = Workers(1, "otlp")
         exporter: Any = None
         try:
@@ -68,9 +109,12 @@ class OtlpRunner:
                 try:
                     exporter = exporter or await workers.submit(self._connect)
                     await workers.submit(self._push, exporter)
-                except RuntimeError:  # no thread can be started now
+                # No thread can be started now, or a TLS file cannot be read.
+                except (RuntimeError, ConfigError) as error:
+                    self._reason.text = str(error)
                     self._count("metrics", ok=False)
         finally:
+            sdk.removeHandler(self._reason)
             if exporter is not None:
                 workers.submit(exporter.close)
             workers.close()
@@ -95,7 +139,8 @@ class OtlpRunner:
         # Imported late: it costs 60 ms and 20 MB, needed only to push.
         from exporter.output.otlp import OtlpExporter  # noqa: PLC0415
 
-        return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
+        with _without_variables():
+            return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
 
     def _push(self, exporter: Any) -> None:
         self._send(
@@ -108,22 +153,24 @@ class OtlpRunner:
                 self._send("traces", lambda: exporter.send_spans(spans))
 
     def _send(self, kind: str, send: Callable[[], bool]) -> None:
+        self._reason.text = ""
         try:
             ok = send()
-        except Exception:  # a defect would end the pushes for good
-            if kind not in self._broken:
-                self._broken.add(kind)
+        except Exception as error:  # a defect would end the pushes for good
+            self._reason.text = repr(error)
+            if not self._in_a_row[kind]:
                 log.exception("otlp_push_broken", kind=kind)
             ok = False
         self._count(kind, ok=ok)
 
     def _count(self, kind: str, *, ok: bool) -> None:
-        outcome = "ok" if ok else "failed"
-        if not ok and not self._outcomes[kind, "failed"]:
+        collector = address_of(self.settings.endpoint)
+        if ok and self._in_a_row[kind]:
+            log.info("otlp_push_recovered", kind=kind, collector=collector)
+        elif not ok and not self._in_a_row[kind]:
+            reason = self._reason.text or "unknown"
             log.warning(
-                "otlp_push_failed",
-                kind=kind,
-                collector=address_of(self.settings.endpoint),
+                "otlp_push_failed", kind=kind, collector=collector, reason=reason
             )
-        self._outcomes[kind, outcome] += 1
+        self._outcomes[kind, "ok" if ok else "failed"] += 1
         self._in_a_row[kind] = 0 if ok else self._in_a_row[kind] + 1

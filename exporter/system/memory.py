@@ -105,18 +105,24 @@ _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 
 
 class MemoryBudget:
-    """Compares resident memory with a limit; for any thread."""
+    """Compares resident memory with a limit; for any thread.
+
+    It is the lower one of the configured limit and a share of the control group's.
+    """
 
     def __init__(
         self,
-        limit_bytes: int | None,
+        configured: int | None,
         *,
+        group: Callable[[], int | None] = lambda: None,
         resident: Callable[[], int] | None = None,
         trim: Callable[[], object] | None = None,
         collect: Callable[[], object] = gc.collect,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limit_bytes = limit_bytes
+        self._configured = configured
+        self._group = group
+        self.limit_bytes = self._limit()
         self._resident = resident or resident_bytes
         self._trim = trim or give_back
         self._collect = collect
@@ -132,17 +138,18 @@ class MemoryBudget:
 
         Asked for each body, in the event loop: garbage is left to `tidy`.
         """
-        if self.limit_bytes is None:
+        limit = self.limit_bytes
+        if limit is None:
             return False
         now = self._clock()
         with self._lock:
             if now - self._read_at >= _READ_SECONDS:
                 self._read_at = now
-                self._exceeded = self._resident() > self.limit_bytes
+                self._exceeded = self._resident() > limit
                 if self._exceeded and now - self._trimmed_at >= _TRIM_SECONDS:
                     self._trimmed_at = now
                     self._trim()
-                    self._exceeded = self._resident() > self.limit_bytes
+                    self._exceeded = self._resident() > limit
             return self._exceeded
 
     def tidy(self) -> None:
@@ -152,6 +159,8 @@ class MemoryBudget:
         its oldest generation late, and few of them on each page keep all the memory
         between. Takes tens of milliseconds: not for the event loop.
         """
+        # A pod may be resized while it runs.
+        self.limit_bytes = self._limit()
         now = self._clock()
         with self._lock:
             resident = self._resident()
@@ -163,14 +172,10 @@ class MemoryBudget:
         self._collect()
         self._trim()
 
-
-def budget(configured: int | None) -> MemoryBudget:
-    """The budget of this process: the lower of the configured and the group's share."""
-    group = group_limit()
-    limits = [configured, None if group is None else int(SHARE * group)]
-    return MemoryBudget(
-        min((each for each in limits if each is not None), default=None)
-    )
+    def _limit(self) -> int | None:
+        group = self._group()
+        limits = [self._configured, None if group is None else int(SHARE * group)]
+        return min((each for each in limits if each is not None), default=None)
 
 
 def resident_bytes() -> int:

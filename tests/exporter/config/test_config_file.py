@@ -88,6 +88,11 @@ def test_a_file_that_ends_in_mid_line_where_another_continues_is_cut_off(raw, cu
     assert config_file.is_cut_off(raw, b"a: 12\nb: 3\n") is cut_off
 
 
+def test_a_file_without_a_last_newline_may_become_shorter_in_its_last_line():
+    # As a ConfigMap with "|-" that sets another number.
+    assert not config_file.is_cut_off(b"a: 12\nb: 1", b"a: 12\nb: 10")
+
+
 def test_the_process_environment_is_what_variables_mean(monkeypatch, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("listen: {port: '${env:TRITONWATCH_TEST_PORT}'}")

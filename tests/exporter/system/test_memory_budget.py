@@ -90,6 +90,17 @@ def test_free_memory_is_given_back_before_anything_is_refused():
     assert not process.budget.exceeded
 
 
+def test_a_limit_of_the_control_group_that_is_changed_is_followed():
+    group = [1200 << 20]
+    budget = MemoryBudget(
+        1000 << 20, group=lambda: group[0], resident=lambda: 800 << 20
+    )
+    assert budget.limit_bytes == 900 << 20
+    for group[0], limit in ((400 << 20, 300 << 20), (None, 1000 << 20)):
+        budget.tidy()
+        assert budget.limit_bytes == limit
+
+
 def test_a_flood_costs_ten_reads_and_one_trim_a_second():
     process = Process(900 << 20)
     for tick in range(1, 10_001):
