@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads annotations
+from collections.abc import Mapping, Sequence  # noqa: TC003 - pydantic reads annotations
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, Final, Literal
@@ -70,6 +70,15 @@ class Requests:
             responses=np.zeros(count, np.uint32),
             tokens=np.zeros(count, np.uint32),
             longest_gap=np.full(count, np.nan, np.float32),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Requests]) -> Requests:
+        """Return the requests of all parts, in their order."""
+        columns = (part.name for part in fields(cls))
+        every = (cls.empty(0), *parts)
+        return cls(
+            *(np.concatenate([getattr(one, name) for one in every]) for name in columns)
         )
 
     def __len__(self) -> int:

@@ -1,8 +1,7 @@
-"""Text of a run: its progress, and lines of quantiles."""
+"""The progress of a run as text."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final, TextIO
 
 import numpy as np
@@ -11,22 +10,10 @@ from loadtests.result import Outcome
 from pages.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from exporter.histograms.histogram import Histogram
     from loadtests.engine import Progress
     from loadtests.scenario import Scenario
 
-SHOWN_ERRORS: Final = 5
-QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _SECOND: Final = 1.0
-NAMES: Final = {
-    "from_intended": "latency",
-    "from_send": "from send",
-    "dispatch_delay": "sender late by",
-    "first_response": "first response",
-    "mean_gap": "gap, mean",
-}
 
 
 class Line:
@@ -75,27 +62,3 @@ class Line:
             f"  {chosen.count(Outcome.OK) / passed:7.0f}/s"
             f"  p99 {tail}  in flight {progress.in_flight}  missed {missed}"
         )
-
-
-def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
-    """One line of quantiles, those that the sample supports; none where it is empty."""
-    if not histogram.count:
-        return
-    shown = [
-        f"p{100 * q:g} {duration(histogram.quantile(q))}"
-        for q in QUANTILES
-        if histogram.quantile_interval(q) is not None
-    ]
-    yield f"  {name:<14} {'  '.join([*shown, f'max {duration(histogram.max)}'])}"
-
-
-def quantiles_line(
-    title: str, values: Iterable[tuple[float, float | None]], measured: Histogram
-) -> str:
-    """One line of quantiles, those that the requests support; infinite ones are misses."""
-    shown = [
-        f"p{100 * q:g} {duration(value) if math.isfinite(value) else 'no answer'}"
-        for q, value in values
-        if value is not None
-    ]
-    return f"  {title:<14} {'  '.join([*shown, f'max {duration(measured.max)}'])}"

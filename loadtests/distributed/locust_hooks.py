@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
-from locust import LoadTestShape, events, stats
+from locust import LoadTestShape, events
 from locust.exception import StopUser
 from locust.runners import (
     STATE_MISSING,
@@ -20,18 +19,19 @@ from locust.runners import (
     MasterRunner,
     WorkerRunner,
 )
-from locust.stats import PERCENTILES_TO_REPORT
 
 from exporter.errors import TritonwatchError
-from exporter.histograms.buckets import UPPER, ZERO_THRESHOLD, slot_of
-from loadtests import json_file
+from loadtests import result_file
 from loadtests.announce import sidecars_of
 from loadtests.command_options import add_announcers, add_target, add_value
-from loadtests.distributed.coordinator import Coordinator, distributed_text
+from loadtests.distributed.coordinator import Coordinator, status_of
 from loadtests.distributed.worker import WorkerRun
 from loadtests.errors import PlanError
+from loadtests.report import run_document
+from loadtests.report.run_report import report_of
 from loadtests.scenario import ClosedLoop
 from loadtests.scenario_options import check_outputs, scenario_of
+from pages import page_text
 
 if TYPE_CHECKING:
     from loadtests.scenario import Scenario
@@ -97,14 +97,17 @@ def _add_options(parser: Any) -> None:
     add_value(group, "--rate", float, "R", "of the profile")
     add_value(group, "--duration", float, "S", "of the profile")
     add_value(
-        group, "--result", Path, "FILE", "write the merged histograms there as JSON"
+        group,
+        "--result",
+        Path,
+        "FILE",
+        "write the result there as JSON, like `load run --json`",
     )
     group.add_argument("--set", action="append", metavar="KEY=VALUE")
     add_announcers(group)
 
 
 def _init(environment: Any, **_: object) -> None:
-    _show_microseconds()
     LOAD.environment = environment
     runner = environment.runner
     if isinstance(runner, MasterRunner | LocalRunner):
@@ -212,17 +215,19 @@ def _conclude(environment: Any, seconds: float) -> None:
         gevent.sleep(_POLL_SECONDS)
     LOAD.coordinator = None
     coordinator.close()
-    sys.stdout.write(distributed_text(coordinator))
-    sys.stdout.flush()
+    result = coordinator.result()
     if environment.process_exit_code is None:
-        environment.process_exit_code = coordinator.exit_code()
-    result: Path | None = environment.parsed_options.result
-    if result is not None:
+        environment.process_exit_code = status_of(result)
+    file: Path | None = environment.parsed_options.result
+    if file is not None:
         try:
-            json_file.write(result, json.dumps(coordinator.document()))
+            result_file.write(result, file)
         except PlanError as error:
             log.error("%s", error)  # noqa: TRY400 - the reason is in the message
             environment.process_exit_code = EXIT_USAGE
+    text = page_text.render(run_document.document(report_of(result)))
+    sys.stdout.write(f"\n{text}")
+    sys.stdout.flush()
 
 
 # On each worker.
@@ -273,88 +278,3 @@ def install() -> None:
     hooks: Any = events
     hooks.init_command_line_parser.add_listener(_add_options)
     hooks.init.add_listener(_init)
-
-
-# Locust's table, UI and files, with the microseconds that it rounds away.
-
-
-def bucketed(milliseconds: float) -> float:
-    """Return the middle of the value's histogram bucket in milliseconds, in four digits.
-
-    Off by at most 1.1 %. The same bucket as in the histogram, so that Locust's percentiles
-    are those of it.
-    """
-    seconds = milliseconds / 1e3
-    if seconds <= ZERO_THRESHOLD:
-        return 0.0
-    slot = slot_of(seconds)
-    low, high = float(UPPER[slot - 1]), float(UPPER[slot])
-    return float(_number(2e3 * low * high / (low + high)))
-
-
-def _show_microseconds() -> None:
-    """Replace Locust's functions; may be called again."""
-    replaced: Any = stats
-    replaced.bucket_response_time = bucketed
-    replaced.proper_round = _rounded
-    replaced.StatsEntry.percentile = _percentile
-    replaced.StatsEntry.to_string = _to_string
-    replaced.StatsCSV._percentile_fields = _percentile_fields  # noqa: SLF001
-
-
-def _rounded(value: float, digits: int = 0) -> float:
-    return round(value, max(digits, 3))
-
-
-def _number(milliseconds: float) -> str:
-    return f"{milliseconds:.4g}"
-
-
-def _percentile(entry: Any) -> str:
-    if not entry.num_requests:
-        raise ValueError("no percentile without requests")
-    values = " ".join(
-        f"{_number(entry.get_response_time_percentile(p)):>6}"
-        for p in PERCENTILES_TO_REPORT
-    )
-    width, names = stats.STATS_TYPE_WIDTH, stats.STATS_NAME_WIDTH
-    return (
-        f"{entry.method or '':<{width}} {entry.name:<{names}} {values} "
-        f"{entry.num_requests:>6}"
-    )
-
-
-def _to_string(entry: Any, current: bool = True) -> str:  # noqa: FBT001, FBT002 - Locust's
-    rate = entry.current_rps if current else entry.total_rps
-    failing = entry.current_fail_per_sec if current else entry.total_fail_per_sec
-    failed = f"{entry.num_failures}({entry.fail_ratio * 100:.2f}%)"
-    width = stats.STATS_TYPE_WIDTH
-    names = stats.STATS_NAME_WIDTH - width + 4
-    times = (
-        entry.avg_response_time,
-        entry.min_response_time or 0,
-        entry.max_response_time,
-        entry.median_response_time or 0,
-    )
-    average, least, most, middle = (_number(value) for value in times)
-    return (
-        f"{(entry.method or '') + ' ' if entry.method else '':<{width}} "
-        f"{entry.name:<{names}} {entry.num_requests:>7} {failed:>12} |"
-        f"{average:>7} {least:>7} {most:>7}{middle:>7} | "
-        f"{rate or 0:>7.2f} {failing or 0:>11.2f}"
-    )
-
-
-def _percentile_fields(
-    writer: Any,
-    entry: Any,
-    use_current: bool = False,  # noqa: FBT001, FBT002 - Locust's
-) -> list[Any]:
-    if not entry.num_requests:
-        return list(writer.percentiles_na)
-    ask = (
-        entry.get_current_response_time_percentile
-        if use_current
-        else entry.get_response_time_percentile
-    )
-    return [round(ask(p) or 0, 3) for p in writer.percentiles_to_report]

@@ -14,20 +14,24 @@ import queue
 import signal
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from exporter.errors import TritonwatchError
-from loadtests import plan
+from loadtests import plan, surroundings
 from loadtests.engine import Options, Progress, run_closed, run_open
 from loadtests.execute import options_of, prepared
 from loadtests.profiles.profile import arrivals_of
-from loadtests.result_file import packed, summary, unpacked
+from loadtests.result_file import packed, unpacked
 from loadtests.scenario import ClosedLoop, Scenario
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from loadtests.engine.loops import ClosedLoop as Loop
     from loadtests.plan import Mix
@@ -83,12 +87,19 @@ def main() -> int:
     scenario = Scenario.model_validate_json(first)
     try:
         mix = prepared(scenario)
-        out.write(Frame("ready", {"entries": [e.name for e in mix.entries]}))
+        described = {
+            "entries": [entry.name for entry in mix.entries],
+            "payload_sha256": mix.sha256,
+            "versions": surroundings.versions(),
+            "hardware": surroundings.hardware(),
+        }
+        out.write(Frame("ready", described))
         start = json.loads(orders.readline() or _STOP)
         if start.get("stop"):
             out.write(Frame("failed", {"message": _TOO_SOON}))
             return 0
-        out.write(_ended(_Run(scenario, mix, orders, out).run(start)))
+        run = _Run(scenario, mix, orders, out)
+        out.write(run.ended(run.run(start)))
     except TritonwatchError as error:
         out.write(Frame("failed", {"message": str(error)}))
     finally:
@@ -108,6 +119,8 @@ class _Run:
         self._stopped = threading.Event()
         self._loop: tuple[asyncio.AbstractEventLoop, Loop] | None = None
         self._concurrency = 0
+        self._reported: list[NDArray[np.int64]] = []
+        """Indexes of the requests in batches that were written."""
         self._thread = threading.Thread(
             target=self._follow_orders, args=(orders,), daemon=True
         )
@@ -150,8 +163,26 @@ class _Run:
 
     def _report_progress(self, progress: Progress) -> None:
         if progress.finished.size:
+            self._reported.append(progress.finished)
             ended = progress.requests.where(progress.finished)
             self._out.write(Frame("batch", {"in_flight": progress.in_flight}, ended))
+
+    def ended(self, result: RunResult) -> Frame:
+        """Return the result, with the requests that were in no batch."""
+        left = np.ones(len(result.requests), bool)
+        for indexes in self._reported:
+            left[indexes] = False
+        content = {
+            "duration_seconds": result.duration_seconds,
+            "sender_cpu_seconds": result.sender_cpu_seconds,
+            "in_flight": result.about.in_flight,
+            "reasons": list(result.verdict.reasons),
+            "warnings": list(result.verdict.warnings),
+            "errors": dict(result.errors),
+            "unanswered": asdict(result.unanswered),
+            "between_responses": result.between_responses.to_state(),
+        }
+        return Frame("result", content, result.requests.where(left))
 
     def _control(self, loop: Loop) -> None:
         import asyncio  # noqa: PLC0415
@@ -203,22 +234,6 @@ class _Writer:
                 write(self._out, frame)
             except (BrokenPipeError, ValueError):
                 return  # the worker has ended
-
-
-def _ended(result: RunResult) -> Frame:
-    return Frame(
-        "result",
-        {
-            "summary": summary(result),
-            "reasons": list(result.verdict.reasons),
-            "warnings": list(result.verdict.warnings),
-            "errors": dict(result.errors),
-            "per_second": {
-                "tokens": result.per_second(result.requests.tokens),
-                "responses": result.per_second(result.requests.responses),
-            },
-        },
-    )
 
 
 if __name__ == "__main__":

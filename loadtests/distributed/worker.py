@@ -11,14 +11,12 @@ import gevent
 from gevent import subprocess
 
 from loadtests.distributed import sender
-from loadtests.distributed.coordinator import Tally
-from loadtests.result import Outcome
+from loadtests.result import Outcome, Requests
+from loadtests.result_file import packed
 from loadtests.scenario import Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from loadtests.result import Requests
 
 _END_SECONDS: Final = 5.0
 """Time for the sender's result, once no answer is waited for any more."""
@@ -71,7 +69,7 @@ class WorkerRun:
         self._ready_at = 0.0
         self._ended = False
         self._entries: list[str] = []
-        self._news = Tally()
+        self._news: list[Requests] = []
         self._sender: Any = subprocess.Popen(
             [sys.executable, "-P", "-m", "loadtests.distributed.sender"],
             stdin=subprocess.PIPE,
@@ -108,8 +106,8 @@ class WorkerRun:
 
     def news(self) -> dict[str, Any]:
         """Return the requests that ended since the last call."""
-        news, self._news = self._news, Tally()
-        return news.to_state()
+        news, self._news = self._news, []
+        return packed(Requests.joined(news))
 
     def _resize(self) -> None:
         if self._started_at is not None and not self._ended:
@@ -134,15 +132,14 @@ class WorkerRun:
         self._sender.wait()
 
     def _handle(self, frame: sender.Frame) -> None:
+        if frame.requests is not None:
+            self._news.append(frame.requests)
+            self._fire(frame.requests)
         match frame.kind:
             case "ready":
                 self._entries = list(frame.content["entries"])
                 self._ready_at = time.time()
-                self._send_to_master("ready", {})
-            case "batch" if frame.requests is not None:
-                objective = self._scenario.objective()
-                self._news.add(frame.requests, objective.terms if objective else ())
-                self._fire(frame.requests)
+                self._send_to_master("ready", {"described": frame.content})
             case "result":
                 self._ended = True
                 self._send_to_master("done", {**frame.content, "news": self.news()})

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
-
-import numpy as np
 
 from exporter.histograms.histogram import Histogram
 from loadtests.plan import MAX_REQUESTS
@@ -74,12 +71,7 @@ class Recorder:
         if count > MAX_REQUESTS:
             return False
         more = Requests.empty(min(held, MAX_REQUESTS - held))
-        parts = (part.name for part in fields(Requests))
-        grown = (
-            np.concatenate((getattr(self.requests, name), getattr(more, name)))
-            for name in parts
-        )
-        self._hold(Requests(*grown))
+        self._hold(Requests.joined((self.requests, more)))
         return True
 
     def begin(self, index: int) -> None:

@@ -147,7 +147,6 @@ def _kept_time(
 
 
 def _paces(document: dict[str, Any]) -> list[tuple[float, float]]:
-    """(rate, variation) of the schedule and of the sends, of the one worker there is."""
-    (worker,) = document["workers"].values()
-    parts = (worker["summary"][part] for part in ("schedule", "sends"))
+    """(rate, variation) of the schedule and of the sends."""
+    parts = (document["summary"][part] for part in ("schedule", "sends"))
     return [(part["requests_per_second"], part["gap_variation"]) for part in parts]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,9 @@ from pathlib import Path
 from monitoring import free_port
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta, usage
 from waiting import patience
+
+from loadtests import result_file
+from loadtests.report.objective_report import objectives_of
 
 PACE_SECONDS = 0.02
 
@@ -36,10 +38,8 @@ def test_streams_are_judged_and_their_tokens_are_summed(tmp_path: Path) -> None:
             check=False,
             cwd=Path(__file__).parents[2],
         )
-    document = json.loads(result.read_text("utf-8"))
-    judged = {
-        o["term"]: (o["passed"], o["missed_ratio"]) for o in document["objective"]
-    }
+    found = result_file.read(result)
+    judged = {one.term: (one.passed, one.missed_ratio) for one in objectives_of(found)}
     assert judged == {
         "ttft_p99<20s": (True, 0.0),
         "itl_p95<20s": (True, 0.0),
@@ -47,9 +47,7 @@ def test_streams_are_judged_and_their_tokens_are_summed(tmp_path: Path) -> None:
         "p99<20s": (True, 0.0),
     }, ended.stdout
     assert ended.returncode == 1
-    sums = document["sums"]
-    assert (sums["tokens"], sums["responses"]) == (500 * 7, 500 * 3)
-    assert (
-        0 < document["per_second"]["tokens"] < 1500
-    )  # 1400, and the ends of the best window
-    assert "  tokens         3500, " in ended.stdout
+    requests = found.requests
+    assert (requests.tokens.sum(), requests.responses.sum()) == (500 * 7, 500 * 3)
+    assert found.between_responses.count == 500 * 2
+    assert "output tokens per second" in ended.stdout
