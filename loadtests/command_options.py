@@ -114,6 +114,13 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     )
     add_value(parser, "--output-tokens", str, "N[:SIGMA]", f"longest answer{lognormal}")
     add_value(parser, "--batch", int, "ROWS", "rows in each request")
+    parser.add_argument(
+        "--no-stream",
+        dest="stream",
+        action="store_const",
+        const=False,
+        help="ask decoupled models for whole answers, by /generate (with --protocol http)",
+    )
     add_value(
         parser,
         "--corrupt-ratio",

@@ -133,6 +133,12 @@ def prepared(scenario: Scenario) -> Mix:
     for model in scenario.models:
         spec = model_spec(target, model.model, model.version)
         _check_parameters(spec, model)
+        if not model.stream and (target.protocol != "http" or not spec.decoupled):
+            raise PlanError(
+                "found stream: false; whole answers can be asked of decoupled models, "
+                "with the protocol http",
+                f"model {model.model}",
+            )
         if target.is_openai:
             bodies = _openai_bodies(target, model, scenario.seed)
         else:
@@ -225,7 +231,10 @@ def _bodies(
         rows = _rows(spec, model, seed)
     else:
         prompts = _prompts(model, seed)
-        rows = (row_of(spec, prompt, model.parameters) for prompt in prompts)
+        rows = (
+            row_of(spec, prompt, model.parameters, streams=model.stream)
+            for prompt in prompts
+        )
     binary = takes_binary(target)
     made = (body_of(spec, row, target.protocol, binary=binary) for row in rows)
     return _bounded(made, model)
@@ -265,7 +274,7 @@ def _entries(
 ) -> list[Entry]:
     style: Style = "unary"
     if spec.decoupled:
-        style = "stream"
+        style = "stream" if model.stream else "generate"
     elif spec.sequence:
         style = "sequence"
     sound = Entry(

@@ -91,6 +91,9 @@ class ModelSettings(Settings):
     1,000 prompts, or 16 requests with values made from the model's signature; 128 MiB at most."""
     parameters: dict[str, bool | int | float | str] = Field(default={}, max_length=100)
     """Request parameters; of a language model like `temperature` or `ignore_eos`."""
+    stream: bool = Field(default=True)
+    """Whether a decoupled model streams its answers. False asks for whole answers, by
+    `/generate`: with the protocol http."""
     corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)
     """Share of requests that are corrupt; the correct answer to those is an error."""
     tolerance: float = Field(default=1e-5, ge=0, le=1)

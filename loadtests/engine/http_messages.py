@@ -16,6 +16,7 @@ from exporter.openai.completions import PATHS, read_chunk
 from exporter.triton.event_stream import EVENTS, EventStream, json_object
 from exporter.triton.http_path import model_path
 from exporter.triton.streamed_reply import OUTPUT
+from loadtests.result import Outcome
 from loadtests.target import API_OF
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _JSON_LENGTH: Final = b"inference-header-content-length"
 _JSON_END: Final = b"}}"
 _TYPE: Final = b"content-type"
 _EVENTS: Final = EVENTS.encode()
+_GENERATE: Final = {"generate": "generate", "stream": "generate_stream"}
 _OK: Final = 200
 _SHOWN: Final = 200
 
@@ -72,7 +74,7 @@ class Answer:
 
 def head_of(target: Target, entry: Entry) -> bytes:
     """The head of an entry's requests, but for their lengths."""
-    whole = entry.style == "stream" or all(
+    whole = entry.style in _GENERATE or all(
         len(body.data) == body.header_bytes for body in entry.bodies
     )
     kind = "json" if whole else "octet-stream"
@@ -88,7 +90,7 @@ def head_of(target: Target, entry: Entry) -> bytes:
 def _path(target: Target, entry: Entry) -> str:
     if target.is_openai:
         return PATHS[API_OF[target.protocol]]
-    operation = "generate_stream" if entry.style == "stream" else "infer"
+    operation = _GENERATE.get(entry.style, "infer")
     return f"{model_path(entry.spec.name, entry.version)}/{operation}"
 
 
@@ -166,11 +168,29 @@ Dialect = Generate | OpenAi
 """Reads the events of one kind of endpoint."""
 
 
-def dialect_of(protocol: Protocol, entry: Entry) -> Dialect:
-    """Return the dialect in which the answers to an entry's requests come."""
+def dialect_of(protocol: Protocol, entry: Entry) -> Dialect | None:
+    """Return the dialect in which the answers to an entry's requests come.
+
+    None of inference requests, whose answers are tensors.
+    """
+    if entry.style not in _GENERATE:
+        return None
     if protocol == "http":
         return Generate(tensor.name for tensor in entry.spec.outputs)
     return OpenAi()
+
+
+def judge_whole(dialect: Dialect, body: bytes) -> tuple[Outcome, str | None, int]:
+    """Return outcome, fault and output tokens of an answer in one piece."""
+    try:
+        event = dialect.read(body, 0)
+    except ValueError as error:
+        return Outcome.WRONG, f"the answer cannot be read: {error}", 0
+    if event.error is not None:
+        return Outcome.ERROR, event.error, 0
+    if not event.content:
+        return Outcome.WRONG, "the answer has none of the model's outputs", 0
+    return Outcome.OK, None, event.tokens
 
 
 class StreamedAnswer(Answer):

@@ -18,6 +18,7 @@ from loadtests.engine.http_messages import (
     StreamedAnswer,
     dialect_of,
     head_of,
+    judge_whole,
     sequence_wire,
     wire_of,
 )
@@ -55,11 +56,8 @@ class HttpSender(Sender):
             [wire_of(head, body.data, body.header_bytes) for body in entry.bodies]
             for head, entry in zip(self._heads, mix.entries, strict=True)
         ]
-        self.dialects = [
-            dialect_of(target.protocol, entry) if entry.style == "stream" else None
-            for entry in mix.entries
-        ]
-        """Dialect of each entry whose answers are streams; None for others."""
+        self.dialects = [dialect_of(target.protocol, entry) for entry in mix.entries]
+        self.streams = [entry.style == "stream" for entry in mix.entries]
         self.idle: list[_Connection] = []
         self._busy = 0
         self._connections: set[_Connection] = set()
@@ -225,7 +223,8 @@ class _Connection(asyncio.Protocol):
         self._received = b""
         self._parser = None
         dialect = self._sender.dialects[request.place]
-        self._stream = None if dialect is None else StreamedAnswer(dialect)
+        streams = self._sender.streams[request.place]
+        self._stream = StreamedAnswer(dialect) if dialect and streams else None
         self._late = self._loop.call_at(late_at, self._time_out)
         self._transport.write(wire)
 
@@ -336,8 +335,15 @@ class _Connection(asyncio.Protocol):
             message = None if refused else f"HTTP {answer.status}: {text}"
             self._end(Outcome.OK if refused else Outcome.ERROR, now, message)
             return
+        dialect = self._sender.dialects[request.place]
+        if dialect is not None:
+            outcome, fault, tokens = judge_whole(dialect, body)
+            if request.recorder is not None and tokens:
+                request.recorder.count_tokens(request.index, tokens)
+            self._end(outcome, now, fault)
+            return
         if refused:
-            fault: str | None = ACCEPTED
+            fault = ACCEPTED
         else:
             # An answer in chunks is judged by what it holds, and its frame not learnt.
             whole, head = bytes(self._received), len(self._received) - len(body)

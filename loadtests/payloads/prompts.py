@@ -51,12 +51,8 @@ _TEXT_INPUT: Final = "text_input"
 _TEXT_OUTPUT: Final = "text_output"
 _SAMPLING: Final = "sampling_parameters"
 _LIMITS: Final = ("max_tokens", "request_output_len", "sampling_param_max_tokens")
-_FLAGS: Final = (
-    "stream",
-    "streaming",
-    "return_num_input_tokens",
-    "return_num_output_tokens",
-)
+_STREAM: Final = ("stream", "streaming")
+_RETURN_TOKENS: Final = ("return_num_input_tokens", "return_num_output_tokens")
 Recorded = Literal["azure-chat", "azure-code"]
 _UNREADABLE: Final = (
     ValueError,
@@ -201,17 +197,25 @@ def text_spec(spec: ModelSpec) -> ModelSpec:
     return replace(spec, outputs=tuple(named))
 
 
-def row_of(spec: ModelSpec, prompt: Prompt, parameters: Mapping[str, Parameter]) -> Row:
+def row_of(
+    spec: ModelSpec,
+    prompt: Prompt,
+    parameters: Mapping[str, Parameter],
+    *,
+    streams: bool = True,
+) -> Row:
     """Return a request with a prompt, as Triton's backends for language models expect it.
+
+    It asks for an answer that `streams`, or for one that is whole.
 
     Raises:
         PlanError: the model has no input for text.
     """
     inputs = {_text_input(spec).name: np.array([prompt.text.encode()], object)}
     by_name = {tensor.name: tensor for tensor in spec.inputs}
-    for name in _FLAGS:
+    for name in (*_STREAM, *_RETURN_TOKENS):
         if name in by_name and by_name[name].datatype == "BOOL":
-            inputs[name] = np.array([True])
+            inputs[name] = np.array([streams or name in _RETURN_TOKENS])
     limit = next((by_name[name] for name in _LIMITS if name in by_name), None)
     if limit is not None:
         inputs[limit.name] = np.array([prompt.max_tokens], array_dtype(limit.datatype))

@@ -142,3 +142,26 @@ def test_what_generate_cannot_carry_is_refused(server) -> None:
     profile = {"kind": "closed", "duration_seconds": 1.0}
     with pytest.raises(PlanError, match="use --protocol grpc"):
         prepared(scenario_of(server, "http", profile, corrupt_ratio=0.5))
+
+
+def test_whole_answers_are_asked_for_by_generate(server) -> None:
+    profile = {"kind": "closed", "concurrency": 1, "duration_seconds": 2.0}
+    scenario = scenario_of(server, "http", profile, stream=False)
+    scenario = scenario.model_copy(update={"goodput": None})
+    mix = prepared(scenario)
+    (before, *_), result = counted(server), execute(scenario, mix)
+    requests = result.requests
+    assert requests.count(Outcome.OK) == len(requests) > 3, result.errors
+    assert (requests.tokens == ANSWER).all()
+    assert requests.tokens.sum() == counted(server)[0] - before
+    assert result.first_response.count == 0
+    whole = PREFILL + PROMPT * PREFILL_TOKEN + (ANSWER - 1) * (DECODE + DECODE_REQUEST)
+    assert (requests.done - requests.sent).min() >= 0.99 * whole
+
+
+def test_whole_answers_are_refused_where_they_cannot_be_had(server) -> None:
+    profile = {"kind": "closed", "duration_seconds": 1.0}
+    with pytest.raises(PlanError, match="with the protocol http"):
+        prepared(scenario_of(server, "grpc", profile, stream=False))
+    with pytest.raises(PlanError, match="does not stream"):
+        prepared(scenario_of(server, "http", profile, stream=False))

@@ -19,6 +19,7 @@ from fake_triton import (
 from load_runs import send
 from waiting import patience
 
+from loadtests.engine.http_messages import Generate, judge_whole
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.plan import Mix
 from loadtests.result import Outcome
@@ -73,3 +74,20 @@ def test_no_lie_passes_for_a_streamed_answer(
     assert set(wrong.requests.outcome.tolist()) == {outcome}, wrong.errors
     if told is not None:
         assert any(told in message for message in wrong.errors)
+
+
+@pytest.mark.parametrize(
+    ("body", "judged"),
+    [
+        (b'{"text": "a", "num_output_tokens": 3}', (Outcome.OK, None, 3)),
+        # Triton says so with status 200.
+        (b'{"error": "expects 1 response"}', (Outcome.ERROR, "expects 1 response", 0)),
+        (b'{"model_name": "llm"}', (Outcome.WRONG, "the answer has none", 0)),
+        (b'["text"]', (Outcome.WRONG, "the answer cannot be read", 0)),
+        (b"", (Outcome.WRONG, "the answer cannot be read", 0)),
+    ],
+)
+def test_a_whole_answer_is_judged_by_its_content(body, judged):
+    outcome, fault, tokens = judge_whole(Generate(["text"]), body)
+    assert (outcome, tokens) == (judged[0], judged[2])
+    assert (fault or "").startswith(judged[1] or "")
