@@ -38,8 +38,7 @@ def add(commands: Any) -> None:
         "drift",
         help="make reference profiles and compare data with them",
         description="Make reference profiles of data files and compare files with them. "
-        "Reads npz; with the extra `tables` also csv, tsv, parquet (or folders of it) and "
-        "feather.",
+        "Reads npz; with the extra `tables` also csv, tsv and parquet (or folders of it).",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     _add_fit(actions)

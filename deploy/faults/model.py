@@ -4,6 +4,9 @@
 with it and may change at any time; README.md has the faults and the settings.
 """
 
+# The modules of the server are not here.
+# pyright: reportMissingImports=false, reportOptionalIterable=false
+
 import json
 import os
 import threading
@@ -40,7 +43,6 @@ class TritonPythonModel:
         self.model = original.TritonPythonModel()
         if hasattr(self.model, "initialize"):
             self.model.initialize(args)
-        self.quantize = getattr(original, "to_int8", None)
         self.settings, self.stamp, self.requests = dict(DEFAULTS), None, 0
         self.kept = {}
         self.read_settings()
@@ -153,26 +155,6 @@ class TritonPythonModel:
         texts = [self.rng.choice(LETTERS, len(text)).tobytes() for text in array.flat]
         return np.array(texts, object).reshape(array.shape)
 
-    def int8_overflow(self, request):
-        """Cast where the quantizer should saturate: negative values become large."""
-        return self.requantized(request, wrap_int8)
-
-    def int8_scale(self, request):
-        """Halve the quantizer's scale; most digits are still correct."""
-        return self.requantized(request, lambda values: self.quantize(2 * values))
-
-    def requantized(self, request, quantize):
-        """Return the answer of digits_int8 with another quantizer."""
-        if self.quantize is None:
-            return failed(
-                "found a model without to_int8; this fault is one of digits_int8"
-            )
-        original.to_int8 = quantize
-        try:
-            return self.honest(request)
-        finally:
-            original.to_int8 = self.quantize
-
     def slow(self, request):
         """Take `factor` times the original's own time, plus `delay_ms`."""
         started = time.perf_counter()
@@ -276,11 +258,6 @@ def failed(reason):
     return pb.InferenceResponse(error=pb.TritonError(reason))
 
 
-def wrap_int8(values):
-    """Round to the nearest, then keep the lower eight bits without a sign, as int32."""
-    return np.rint(values).astype(np.int64).astype(np.uint8).astype(np.int32)
-
-
 LIES = {
     "zeros": TritonPythonModel.zeros,
     "nan": TritonPythonModel.nan,
@@ -294,8 +271,6 @@ STREAM_FAULTS = {"error", "stall"}
 FAULTS = {
     **LIES,
     "none": TritonPythonModel.honest,
-    "int8_overflow": TritonPythonModel.int8_overflow,
-    "int8_scale": TritonPythonModel.int8_scale,
     "slow": TritonPythonModel.slow,
     "hang": TritonPythonModel.hang,
     "crash": TritonPythonModel.crash,

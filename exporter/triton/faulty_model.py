@@ -21,8 +21,6 @@ FaultName = Literal[
     "shifted_class",
     "stale",
     "garbage_text",
-    "int8_overflow",
-    "int8_scale",
     "slow",
     "hang",
     "crash",

@@ -305,16 +305,7 @@ class LoadSettings(Settings):
     in_flight: int = Field(default=4096, ge=1, le=50_000)
     """Limit of requests in flight; more are rejected, and count as misses."""
     backoff: Backoff = Field(default=Backoff())
-    """Reconnects and retries of the client."""
-
-    @model_validator(mode="after")
-    def _asks_again_over_grpc(self) -> LoadSettings:
-        if self.protocol == "http" and self.backoff.attempts > 1:
-            raise ValueError(
-                f"found backoff.attempts {self.backoff.attempts} over HTTP, where "
-                "requests are not retried; use gRPC, or set 1"
-            )
-        return self
+    """Reconnects of the client."""
 
     @model_validator(mode="after")
     def _has_profile(self) -> LoadSettings:

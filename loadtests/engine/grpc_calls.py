@@ -39,11 +39,8 @@ class Call(Turn):
     """One request on its way."""
 
     path: bytes | None = None
-    begun = False
-    """True once a part of its answer has come: it is not sent again then."""
 
     __slots__ = (
-        "attempts",
         "began",
         "connection",
         "goodbyes",
@@ -66,7 +63,6 @@ class Call(Turn):
         self.message = b"\x00" + len(data).to_bytes(4, "big") + data
         self.connection: Http2Connection | None = None
         self.began = perf_counter()
-        self.attempts = 1
         self.goodbyes = 0
 
     def queued(self) -> None:
@@ -92,10 +88,7 @@ class Call(Turn):
         else:
             said = unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace"))
             text = f"{_CODES.get(status, status.decode('latin-1'))}: {said}"
-            if status == _UNAVAILABLE:
-                self.sender.unavailable(self, text, answered=True)
-            else:
-                self.sender.finish(self, Outcome.ERROR, now, text)
+            self.sender.finish(self, Outcome.ERROR, now, text)
 
     def receive_part(self, content: bytes | bytearray) -> bytes:
         """Raise NotImplementedError: only streams are processed in parts."""
@@ -115,7 +108,7 @@ class Call(Turn):
 
     def lost(self, reason: str) -> None:
         """Handle a lost answer."""
-        self.sender.unavailable(self, f"UNAVAILABLE: {reason}", answered=False)
+        self.sender.lose(self, f"UNAVAILABLE: {reason}")
 
     def _fault(self, content: bytes) -> str | None:
         size = int.from_bytes(content[1:_PREFIX_BYTES], "big")
@@ -139,11 +132,6 @@ class StreamCall(Call):
         self.fault: str | None = None
         self.tokens = 0
         """Output tokens that the responses reported."""
-
-    @property
-    def begun(self) -> bool:  # type: ignore[override]
-        """True once a response has come."""
-        return self.since is not None
 
     def receive_part(self, content: bytes | bytearray) -> bytes:
         """Process the complete messages; return the incomplete rest."""
@@ -184,7 +172,7 @@ class StreamCall(Call):
         if content:
             return f"the answer ends in the middle of a message, after {len(content)} B"
         nothing = "the stream ended without a response"
-        return self.fault or (None if self.begun else nothing)
+        return self.fault or (nothing if self.since is None else None)
 
     def _succeeded(self, now: float, fault: str | None) -> None:
         if self.tokens and self.recorder is not None:

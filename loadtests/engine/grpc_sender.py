@@ -130,30 +130,17 @@ class GrpcSender(Sender):
         if self._connecting is None:
             self._connecting = self._loop.create_task(self._reconnect())
 
-    def unavailable(self, call: Call, message: str, *, answered: bool) -> None:
-        """Resend a call that no server processed, `answered` or not, or fail it."""
-        now = perf_counter()
-        wait = self._backoff.wait_seconds(call.attempts)
-        if (
-            call.begun
-            or call.attempts >= self._backoff.attempts
-            or now + wait >= call.began + self.timeout
-        ):
-            if answered:
-                self.finish(call, Outcome.ERROR, now, message)
-            elif call in self._calls:
-                del self._calls[call]
-                self.turns.lost(call, now, message)
-            return
-        call.attempts += 1
-        call.connection = None
-        self._loop.call_later(wait, self._again, call)
+    def lose(self, call: Call, message: str) -> None:
+        """Record the end of a call without an answer, once."""
+        if call in self._calls:
+            del self._calls[call]
+            self.turns.lost(call, perf_counter(), message)
 
     def resend(self, call: Call, message: str) -> None:
         """Resend a call that a server refused with GOAWAY."""
         call.goodbyes += 1
         if call.goodbyes > _MOST_GOODBYES:
-            self.unavailable(call, message, answered=False)
+            self.lose(call, message)
         else:
             call.connection = None
             self._loop.call_soon(self._again, call)

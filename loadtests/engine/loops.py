@@ -261,10 +261,6 @@ class Backoff(Settings):
     """Factor between consecutive waits."""
     longest_seconds: float = Field(default=0.5, gt=0, le=600)
     """Longest wait."""
-    attempts: int = Field(default=1, ge=1, le=100)
-    """Maximum number of sends of one request, within its own timeout: again where the server
-    could not be reached, never where it has answered.
-    """
 
     def wait_seconds(self, failures: int) -> float:
         """Return the wait after this number of failures in a row, 1 or more."""

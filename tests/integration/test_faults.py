@@ -97,24 +97,6 @@ def test_a_share_of_the_rows_is_struck(ask, repository, digits):
     np.testing.assert_array_equal(struck[sound], honest[sound])
 
 
-def test_int8_with_a_bug_loses_accuracy_and_stays_plausible(ask, digits):
-    pixels, labels = digits
-
-    def accuracy(fault):
-        answers = [
-            ask(pixels[i : i + 64], "digits_int8", fault=fault)
-            for i in range(0, 448, 64)
-        ]
-        found = np.concatenate(answers)
-        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
-        return (found.argmax(1) == labels[:448]).mean()
-
-    sound = accuracy("none")
-    assert sound > 0.92
-    assert 0.01 < sound - accuracy("int8_scale") < 0.1
-    assert accuracy("int8_overflow") < 0.5
-
-
 def test_a_fault_nobody_knows_is_an_error_of_that_request(ask, digits):
     with pytest.raises(ModelError, match="want one of"):
         ask(digits[0][:1], fault="dragons")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from fake_triton import INTERNAL, QUEUE_FULL
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loadtests import plan
 from loadtests.engine import Options, run_closed
@@ -146,6 +148,19 @@ class Away:
                 ),
                 control=self.begins,
             )
+
+
+@given(
+    st.floats(0.01, 10), st.floats(1, 10), st.floats(0.01, 100), st.integers(1, 10_000)
+)
+def test_waits_grow_by_the_factor_up_to_the_longest(
+    first: float, factor: float, longest: float, failures: int
+) -> None:
+    backoff = Backoff(first_seconds=first, factor=factor, longest_seconds=longest)
+    wait, following = backoff.wait_seconds(failures), backoff.wait_seconds(failures + 1)
+    assert wait <= following <= longest
+    if following < longest:
+        assert following == pytest.approx(wait * factor)
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

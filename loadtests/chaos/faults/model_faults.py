@@ -183,22 +183,10 @@ class LyingModel(WrappedModel):
         "shifted_class",
         "stale",
         "garbage_text",
-        "int8_overflow",
-        "int8_scale",
     ] = Field(default="shifted_class")
     """Kind of wrong answers; deploy/faults/README.md describes each."""
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the affected rows."""
-
-    def prepare(self, site: Site) -> dict[str, Any]:
-        """Return what `WrappedModel.prepare` does, for a model with such values."""
-        needs.model_folder(site, self.model)
-        if self.lie.startswith("int8") and _is_decoupled(site, self.model):
-            raise FaultRefusedError(
-                f"model {self.model!r} streams, and {self.lie} is a fault of digits_int8",
-                "take garbage_text",
-            )
-        return super().prepare(site)
 
     def fault_fields(self) -> dict[str, Any]:
         """Return the kind of wrong answers."""

@@ -346,11 +346,6 @@ def test_a_stall_of_a_model_that_answers_at_once_is_refused(site) -> None:
         StalledStream(model="double").prepare(site)
 
 
-def test_a_lie_of_the_quantizer_is_refused_for_a_stream(llm) -> None:
-    with pytest.raises(FaultRefusedError, match="streams"):
-        LyingModel(model="llm", lie="int8_scale").prepare(llm)
-
-
 def test_a_repository_that_may_not_be_written_to_is_refused(site) -> None:
     with as_nobody(), pytest.raises(FaultRefusedError, match="run as its owner"):
         LyingModel(model="double").prepare(site)
