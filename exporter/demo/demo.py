@@ -40,7 +40,7 @@ from exporter.triton.embedded import EmbeddedTriton, Ports
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Generator, Sequence
 
 
 MOVES_AFTER_SECONDS: Final = 60.0
@@ -121,9 +121,8 @@ def run(
                 acts += Scene(models, folder).acts(stage, moves_after_seconds)
             if scenario:
                 acts += scene.acts(stage, scenario_after_seconds)
-        firing = _alerts(stack, scene, folder, port)
         with contextlib.suppress(KeyboardInterrupt):
-            _Watch(triton, client, acts, firing).go_on(log, duration_seconds)
+            _Watch(triton, client, acts).go_on(log, duration_seconds)
         print("stopping …", flush=True)
     return 0
 
@@ -230,30 +229,6 @@ def _announce(triton: EmbeddedTriton, port: int, tap_port: int, seconds: float) 
     )
 
 
-def _alerts(
-    stack: contextlib.ExitStack, scene: Scene, folder: Path, port: int
-) -> Callable[[], Sequence[str]]:
-    """Watches for firing alerts; scenes with alerting rules run a Prometheus for it."""
-    from exporter.demo import demo_alerts  # noqa: PLC0415 - only on request
-
-    if scene.rules is None:
-        return tuple
-    rules = scene.models.parent / "prometheus" / "rules" / scene.rules
-    if not demo_alerts.installed():
-        print(
-            "no Prometheus here, so no alert is evaluated: apt-get install prometheus\n"
-            f"  the rules    {rules}",
-            flush=True,
-        )
-        return tuple
-    sidecar = f"127.0.0.1:{port}"
-    place = folder / "prometheus"
-    alerts = demo_alerts.Alerts(place, rules, sidecar, _die_with_parent)
-    stack.enter_context(alerts)
-    print(f"  alerts       http://{alerts.address}/alerts", flush=True)
-    return alerts.firing
-
-
 class _Watch:
     """Shows a reading a second, plays the acts that are due, and keeps Triton alive."""
 
@@ -262,12 +237,10 @@ class _Watch:
         triton: EmbeddedTriton,
         client: HttpClient,
         acts: Sequence[Act],
-        firing: Callable[[], Sequence[str]],
     ) -> None:
         self._triton = triton
         self._client = client
         self._acts = sorted(acts, key=lambda act: act.after_seconds)
-        self._firing = firing
         self._reader = Reader()
         self._screen = Screen(sys.stdout)
         self._troubles: Troubles = {}
@@ -310,8 +283,7 @@ class _Watch:
         now = time.monotonic()
         reading = self._reader.read(page, json.loads(status))
         self._was_correct |= reading.golden_correct
-        troubles: Troubles = dict(reading.troubles)
-        troubles |= {("ALERT", name): f"alert fires: {name}" for name in self._firing()}
+        troubles = reading.troubles
         for key in troubles.keys() - self._troubles.keys():
             self._screen.event(f"! {troubles[key]}")
         for key in self._troubles.keys() - troubles.keys():

@@ -63,13 +63,11 @@ class Stage:
 
 
 class Scene:
-    """The demo as it is: clients whose patients are older ones after a while.
+    """The demo as it is, and its drift: clients whose patients are older ones after a while.
 
     `models` is the demo's own repository, `folder` a place for what the scene writes.
     """
 
-    rules: ClassVar[str | None] = None
-    """The file of alert rules that detect it, in deploy/prometheus/rules."""
     model_control: ClassVar[ModelControl] = "none"
     full_tracing_seconds: ClassVar[float] = FULL_TRACING_SECONDS
     """Time for which every request is traced."""
@@ -104,12 +102,6 @@ class Scene:
         return [Act(after_seconds, grow_older)]
 
 
-class Drift(Scene):
-    """Production's data change from those of the reference."""
-
-    rules = "drift.yaml"
-
-
 class _OwnCopy(Scene):
     """A repository of its own, with a model that can be made faulty."""
 
@@ -124,8 +116,6 @@ class _OwnCopy(Scene):
 
 class SilentFailure(_OwnCopy):
     """A model starts to return wrong answers."""
-
-    rules = "golden.yaml"
 
     def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
         """Each class's score at its neighbour's place."""
@@ -142,8 +132,6 @@ class SilentFailure(_OwnCopy):
 
 class Overload(Scene):
     """More clients than a model has capacity for."""
-
-    rules = "tritonwatch.yaml"
 
     def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
         """A crowd comes, and leaves."""
@@ -165,7 +153,6 @@ class Overload(Scene):
 class DeadBackend(Scene):
     """A model's backend process dies, but Triton still reports the model as ready."""
 
-    rules = "tritonwatch.yaml"
     model_control = "explicit"
 
     def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
@@ -191,7 +178,6 @@ class DeadBackend(Scene):
 class SlowRollout(_OwnCopy):
     """A new version of a model is slower, and gets half of the requests."""
 
-    rules = "comparisons.yaml"
     model_control = "explicit"
     full_tracing_seconds = 150.0
 
@@ -243,7 +229,7 @@ class SlowRollout(_OwnCopy):
 
 SCENES: Final[dict[str, type[Scene]]] = {
     "silent-failure": SilentFailure,
-    "drift": Drift,
+    "drift": Scene,
     "overload": Overload,
     "dead-backend": DeadBackend,
     "slow-rollout": SlowRollout,

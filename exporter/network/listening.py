@@ -210,7 +210,6 @@ class HttpServer(uvicorn.Server):
 def make_server(
     application: Application,
     entrance: Entrance,
-    protocol: Callable[..., Any] = BoundedProtocol,
     latest_tls: LatestTls | None = None,
 ) -> HttpServer:
     """A server for already bound sockets, with bounded connections and shutdown.
@@ -219,8 +218,7 @@ def make_server(
     """
     config = uvicorn.Config(
         application,
-        # Any factory will do, whatever uvicorn's types say.
-        http=cast("type[BoundedProtocol]", protocol),
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         loop="asyncio",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import zlib
 from collections import Counter
 from dataclasses import replace
@@ -25,7 +24,6 @@ from exporter.network.browsers import host_refusal, sent_by_a_page
 from exporter.network.listening import bind, make_server, send_answer
 from exporter.runtime.workers import Workers
 from exporter.samples import Sample
-from exporter.taps.tap_protocol import ADMITTED, TapProtocol
 from exporter.taps.tap_route import TapAnswer, TapHead, TapRequest, TapRoute, refusal
 
 if TYPE_CHECKING:
@@ -112,9 +110,7 @@ class Tap:
 
     def _listen(self, address: str, port: int) -> None:
         self._listener = bind(address, port)
-        # A class to uvicorn: it calls it with what a connection needs.
-        protocol = functools.partial(TapProtocol, pass_over=self.pass_over)
-        self._server = make_server(self, self._entrance, protocol)
+        self._server = make_server(self, self._entrance)
         self._serving = asyncio.create_task(
             self._server.serve(sockets=[self._listener]), name="tap"
         )
@@ -172,28 +168,14 @@ class Tap:
             return answer
         if route.control:
             answer = self._control_refused(scope["headers"])
-        elif route.admit is not None and ADMITTED not in scope.get("state", ()):
+        elif route.admit is not None:
             answer = route.admit(TapHead(scope["path"], scope["headers"]))
         if answer is None:
             return await self._receive(route, scope, receive)
-        await self._drop(receive)
+        if not await self._drop(receive):
+            answer = self._late()
         self._count(route, answer)
         return answer
-
-    def pass_over(
-        self, path: str, headers: Iterable[tuple[bytes, bytes]]
-    ) -> tuple[TapAnswer | None, bool]:
-        """The answer to a POST that is not to be read; and whether that was decided."""
-        route = self._route(path)
-        if route is None or route.admit is None:
-            return None, False
-        refused = self._page_refused(headers)
-        if refused is not None:
-            return refused, True
-        answer = route.admit(TapHead(path, headers))
-        if answer is not None:
-            self._count(route, answer)
-        return answer, True
 
     def _page_refused(self, headers: Iterable[tuple[bytes, bytes]]) -> TapAnswer | None:
         if not sent_by_a_page(headers):
@@ -223,12 +205,21 @@ class Tap:
             f"found content-type {kind[:80]!r}; want application/json",
         )
 
-    async def _drop(self, receive: Receive) -> None:
-        """Read and discard a body."""
+    async def _drop(self, receive: Receive) -> bool:
+        """Read and discard a body; return whether it came in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._read_seconds):
                 while (await receive()).get("more_body", False):
                     pass
+                return True
+        return False
+
+    def _late(self) -> TapAnswer:
+        return refusal(
+            "timeout",
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the body did not come within {self._read_seconds:g} s",
+        )
 
     def _count(self, route: TapRoute, answer: TapAnswer) -> None:
         self._outcomes[route.source, answer.outcome] += 1
@@ -259,11 +250,7 @@ class Tap:
         except CrowdedError as crowded:
             answer = _overloaded(str(crowded))
         except TimeoutError:
-            answer = refusal(
-                "timeout",
-                HTTPStatus.REQUEST_TIMEOUT,
-                f"the body did not come within {self._read_seconds:g} s",
-            )
+            answer = self._late()
         finally:
             if work is None:
                 held.let_go()

@@ -60,16 +60,6 @@ class TapAnswer:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def wire(self, *, kept: bool) -> bytes:
-        """Return the answer as HTTP/1.1, on a connection that is kept or not."""
-        headers = self.headers if kept else {**self.headers, "connection": "close"}
-        lines = [
-            f"HTTP/1.1 {self.status.value} {self.status.phrase}",
-            f"content-length: {len(self.body)}",
-            *(f"{name}: {value}" for name, value in headers.items()),
-        ]
-        return "\r\n".join((*lines, "", "")).encode() + self.body
-
 
 @dataclass(frozen=True, slots=True)
 class TapRoute:

@@ -219,7 +219,6 @@ def reached(command: str, printed: str) -> None:
     if "--scenario silent-failure" in command:
         assert "! digits_fp32: returns wrong answers: golden" in printed
         assert "! digits-accuracy: its control chart is out of control" in printed
-        assert re.search(r"! alert fires: TritonSilentFailure digits_fp32", printed)
         assert re.search(r"digits_fp32 +LYING ", printed)
     if "tritonwatch compare" in command and "--gate" in command:
         assert re.search(r": passed after \d+ pairs", printed), printed

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from exporter.demo.demo_alerts import prometheus_config
 from exporter.errors import TritonwatchError
 from exporter.features.slo.objectives import AvailabilityObjective
 from exporter.features.slo.slo_rules import rules_file
@@ -210,7 +209,14 @@ def _start_prometheus(
     burns.write_text(rules_file([OBJECTIVE]), "utf-8")
     sidecar = site.sidecar_url.rpartition("//")[2]
     rules = [*shipped_rules(), burns]
-    file.write_text(yaml.safe_dump(prometheus_config(sidecar, rules)), "utf-8")
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rule) for rule in rules],
+        "scrape_configs": [
+            {"job_name": "tritonwatch", "static_configs": [{"targets": [sidecar]}]}
+        ],
+    }
+    file.write_text(yaml.safe_dump(config), "utf-8")
     child.command = [
         _PROMETHEUS,
         f"--config.file={file}",

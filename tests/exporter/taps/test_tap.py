@@ -8,6 +8,7 @@ import gzip
 import socket
 import threading
 import time
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
@@ -163,8 +164,10 @@ def slow_route(let_go):
     return TapRoute("/slow", "test", LIMIT, answer, BUSY)
 
 
-def test_a_sender_that_never_ends_its_body_is_cut_off():
-    served = Served([slow_route(threading.Event())], read_seconds=0.2)
+@pytest.mark.parametrize("refused", [None, TapAnswer("unwanted")])
+def test_a_sender_that_never_ends_its_body_is_cut_off(refused):
+    route = replace(slow_route(threading.Event()), admit=lambda _: refused)
+    served = Served([route], read_seconds=0.2)
     with socket.create_connection(
         (served.host, served.port), timeout=patience(10)
     ) as raw:
