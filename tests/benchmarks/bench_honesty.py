@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import figures
 import numpy as np
 from dependent_latencies import (
     COMPARED,
     PROCESSES,
+    STREAMS,
     growing_load,
     independent,
     outages,
@@ -34,9 +35,11 @@ from exporter.triton.protocol_types import InferReply
 from loadtests.dependent_intervals import quantile_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from figures import Figure
+
+    Processes = Mapping[str, tuple[Any, Any, int]]
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 JUDGED = (0.5, 0.9, 0.95, 0.99)
@@ -47,13 +50,22 @@ NOMINAL = 0.95
 
 def quantiles(*, quick: bool = False) -> Iterator[Figure]:
     """Coverage of the process's quantile, through the ring of time slots."""
-    for name, (draw, truth, count) in PROCESSES.items():
+    yield from _covered("quantiles", PROCESSES, quick=quick)
+
+
+def stream_gaps(*, quick: bool = False) -> Iterator[Figure]:
+    """The same of gaps between streamed responses: those of a stream are alike."""
+    yield from _covered("stream_gaps", STREAMS, quick=quick)
+
+
+def _covered(kind: str, processes: Processes, *, quick: bool) -> Iterator[Figure]:
+    for name, (draw, truth, count) in processes.items():
         windows = 20 if quick else 400 if count < 100_000 else 200
         rng = np.random.default_rng(figures.SEED)
         found = [_of(draw(rng, count)) for _ in range(windows)]
         for q in JUDGED:
             ends = [window[q].interval for window in found]
-            yield _figure(f"quantiles.{name}.p{100 * q:g}", ends, truth(q), count)
+            yield _figure(f"{kind}.{name}.p{100 * q:g}", ends, truth(q), count)
 
 
 def load_reports(*, quick: bool = False) -> Iterator[Figure]:

@@ -104,6 +104,25 @@ PROCESSES = {
 }
 
 
+def stream_gaps(correlation):
+    """Gaps of streams of 50, each with a pace of its own; paces depend on those before."""
+
+    def draw(rng, count):
+        paces = autoregressive(rng, count // 50, correlation) ** 0.8
+        return np.repeat(paces, 50) * rng.lognormal(0.0, 0.6 * SIGMA, count)
+
+    return draw
+
+
+# Gaps in a window, like `PROCESSES`.
+STREAMS = {
+    "200 streams": (stream_gaps(0.0), lognormal_quantile, 10_000),
+    "200 streams, AR(0.9)": (stream_gaps(0.9), lognormal_quantile, 10_000),
+    "2,000 streams": (stream_gaps(0.0), lognormal_quantile, 100_000),
+    "2,000 streams, AR(0.9)": (stream_gaps(0.9), lognormal_quantile, 100_000),
+}
+
+
 # Two instances of one model, each with slow spells of its own.
 
 
