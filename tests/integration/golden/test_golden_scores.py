@@ -43,7 +43,7 @@ class TestScores:
         probing = Probing(access, "diabetes", data=labelled(held_out))
         probing.round()
         score = "triton_golden_score_ratio"
-        # As train.py measured them: 63 of 85, and 0.8633.
+        # 63 of 85, and 0.8633, as scikit-learn has them.
         assert probing.value(score, "accuracy") == pytest.approx(63 / 85)
         assert probing.value(score, "auc") == pytest.approx(0.8633, abs=1e-4)
 
