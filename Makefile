@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all print-test-all test-triton test-gpu test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom docs pictures grafana-panels release clean parts
+.PHONY: help demo test test-fast test-all print-test-all test-triton test-gpu test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom docs man pictures grafana-panels release clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ build/audit/bin/pip-audit:
 build/docs/bin/mkdocs:
 	$(PYTHON) -m venv build/docs
 	build/docs/bin/python -m pip install --quiet mkdocs-material==9.8.2 mkdocs==1.6.1
+
+man: env  ## the manual page, build/man/tritonwatch.1
+	mkdir -p build/man && $(BIN)/tritonwatch --print-man-page > build/man/tritonwatch.1
 
 docs: build/docs/bin/mkdocs  ## the documentation as a searchable site, build/site/index.html; broken links fail
 	NO_MKDOCS_2_WARNING=1 $< build

@@ -38,7 +38,8 @@ def add(commands: Any) -> None:
         "drift",
         help="make reference profiles and compare data with them",
         description="Make reference profiles of data files and compare files with them. "
-        "Reads npz; with the extra `tables` also csv, tsv and parquet (or folders of it).",
+        "Reads npz; with the extra `tables` also csv, tsv, parquet (or folders of it) and "
+        "feather.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     _add_fit(actions)

@@ -16,7 +16,7 @@ from exporter.commands import (
     golden_options,
     serve_options,
 )
-from exporter.commands.command_help import PrintCompletion
+from exporter.commands.command_help import PrintCompletion, PrintManPage
 from exporter.commands.common_options import add_config, progress_of
 from exporter.errors import ConfigError, ListenError, TritonwatchError
 
@@ -73,6 +73,9 @@ def _parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
         action=PrintCompletion,
         choices=("bash", "zsh", "tcsh", "fish"),
         help='print shell completion: eval "$(tritonwatch --print-completion bash)"',
+    )
+    parser.add_argument(
+        "--print-man-page", action=PrintManPage, nargs=0, help="print the manual page"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     serve_options.add(commands)

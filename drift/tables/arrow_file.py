@@ -1,9 +1,9 @@
-"""Parquet and CSV as numpy arrays: numbers, booleans, text, lists of numbers."""
+"""Parquet, Feather and CSV as numpy arrays: numbers, booleans, text, lists of numbers."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+
+_MOST_BATCH_VALUES: Final = 1 << 26
+"""Limit of values in a batch of a Feather file: half a gigabyte unpacked."""
 
 
 class ParquetSource:
@@ -57,6 +61,48 @@ class ParquetSource:
         for path, file in zip(self._paths, self._files, strict=True):
             with _explained(self._arrow, path, "damaged"):
                 yield from file.iter_batches(batch_size=size)
+
+
+class FeatherSource:
+    """A Feather (Arrow IPC) file.
+
+    Raises:
+        DataError: from any method; it is damaged, or a batch of it too large to unpack.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._arrow, ipc = import_pyarrow(path, "ipc")
+        with _explained(self._arrow, path, "not Feather that can be read"):
+            self._file = ipc.open_file(self._arrow.memory_map(str(path)))
+            self.schema: Any = self._file.schema.remove_metadata()
+            _, dataset = import_pyarrow(path, "dataset")
+            # From the file's metadata alone.
+            rows = dataset.dataset(path, format="feather").count_rows()
+        self.rows: int | None = rows
+        batches = max(self._file.num_record_batches, 1)
+        if rows / batches * len(self.schema) > _MOST_BATCH_VALUES:
+            raise DataError(
+                str(path),
+                f"has {rows / batches:,.0f} rows per batch, which are decompressed "
+                "at once; write it with a smaller chunksize, like 65536",
+            )
+
+    def may_have_nulls(self, name: str) -> bool:
+        """Return whether a column has a missing value."""
+        with _explained(self._arrow, self._path, "damaged"):
+            return any(
+                self._file.get_batch(number).column(name).null_count
+                for number in range(self._file.num_record_batches)
+            )
+
+    def batches(self, size: int) -> Iterator[Any]:
+        """Yield the rows of each batch, `size` at a time."""
+        with _explained(self._arrow, self._path, "damaged"):
+            for number in range(self._file.num_record_batches):
+                batch = self._file.get_batch(number)
+                for start in range(0, batch.num_rows, size):
+                    yield batch.slice(start, size)
 
 
 @contextmanager
@@ -283,7 +329,12 @@ def _shared(array: Any) -> NDArray[np.generic]:
     return found
 
 
-def _source_of(path: Path, text: frozenset[str]) -> CsvSource | ParquetSource:
-    if path.suffix.lower() in {".csv", ".tsv"}:
+def _source_of(
+    path: Path, text: frozenset[str]
+) -> CsvSource | FeatherSource | ParquetSource:
+    ending = path.suffix.lower()
+    if ending in {".csv", ".tsv"}:
         return CsvSource(path, text)
+    if ending in {".feather", ".arrow"}:
+        return FeatherSource(path)
     return ParquetSource(path)

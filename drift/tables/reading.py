@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Tensors = Mapping[str, NDArray[np.generic]]
 
 CHUNK_ROWS: Final = 65_536
-FORMATS: Final = ("parquet", "csv", "tsv", "npz")
+FORMATS: Final = ("parquet", "csv", "tsv", "feather", "arrow", "npz")
 _BLOCK_BYTES: Final = 1 << 20
 _CHUNK_BYTES: Final = 64 << 20
 _LATEST: Final = (1e11, 1e14, 1e17)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drift_command import run
-from pyarrow import parquet
+from pyarrow import feather, parquet
 
 from drift.judgement import Judgement
 
@@ -21,7 +21,8 @@ def flags(seed, missing=()):
 
 
 def written(path, column):
-    parquet.write_table(pa.table({"vip": pa.array(column)}), path)
+    write = parquet.write_table if path.suffix == ".parquet" else feather.write_feather
+    write(pa.table({"vip": pa.array(column)}), path)
     return path
 
 
@@ -30,11 +31,12 @@ def compared(first, second, capsys):
     return Judgement.model_validate_json(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
 @pytest.mark.parametrize("at", ["reference", "data"])
-def test_one_missing_boolean_is_one_missing_value(tmp_path, capsys, at):
+def test_one_missing_boolean_is_one_missing_value(tmp_path, capsys, ending, at):
     sides = {
         side: written(
-            tmp_path / f"{side}.parquet", flags(seed, (17,) if side == at else ())
+            tmp_path / f"{side}.{ending}", flags(seed, (17,) if side == at else ())
         )
         for seed, side in enumerate(("reference", "data"))
     }

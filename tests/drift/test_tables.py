@@ -11,7 +11,7 @@ import pytest
 from commands import python
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
+from pyarrow import feather, parquet
 from table_files import csv_file, npz_file, parquet_file, read
 
 from drift.errors import DataError, SchemaError
@@ -21,20 +21,21 @@ from drift.tables.npz_file import NpzFile
 from drift.tables.reading import Choices, Table, digest
 
 
-def test_folders_of_parquet_are_read(tmp_path):
+def test_feather_and_folders_of_parquet_are_read(tmp_path):
     table = pa.table({"x": [1.0, 2.0, 3.0], "c": ["a", None, "b"]})
+    feather.write_feather(table, tmp_path / "data.feather")
     folder = tmp_path / "days" / "november"
     folder.mkdir(parents=True)
     (folder / "_SUCCESS").write_text("")
     parquet.write_table(table.slice(0, 2), folder / "1.parquet")
     parquet.write_table(table.slice(2), folder / "2.parquet")
-    found, rows = read(tmp_path / "days")
-    assert found.rows == 3
-    assert rows["x"].tolist() == [1, 2, 3]
-    assert rows["c"].tolist() == ["a", None, "b"]
-    before = digest(tmp_path / "days")
+    for path in (tmp_path / "data.feather", tmp_path / "days"):
+        found, rows = read(path)
+        assert found.rows == 3
+        assert rows["x"].tolist() == [1, 2, 3]
+        assert rows["c"].tolist() == ["a", None, "b"]
+    assert digest(tmp_path / "days") != digest(tmp_path / "data.feather")
     parquet.write_table(pa.table({"y": [1]}), folder / "3.parquet")
-    assert digest(tmp_path / "days") != before
     with pytest.raises(
         DataError, match=r"3\.parquet: its columns differ from those of 1\.parquet"
     ):
@@ -86,11 +87,19 @@ def test_a_small_file_that_unpacks_to_much_is_fitted_in_little_memory(tmp_path):
     assert peak < 250, "MB more than before"
 
 
+def test_a_feather_file_of_one_huge_batch_is_refused(tmp_path):
+    path = tmp_path / "data.feather"
+    table = pa.table({"x": pa.array(np.zeros(70_000_000, np.int8))})
+    feather.write_feather(table, path, compression="zstd", chunksize=70_000_000)
+    with pytest.raises(DataError, match="smaller chunksize, like 65536"):
+        Table(path)
+
+
 @settings(max_examples=200)
 @given(content=st.binary(max_size=200))
 def test_any_bytes_are_a_table_or_a_data_error(content, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz")
-    for ending in ("csv", "tsv", "npz", "parquet"):
+    for ending in ("csv", "tsv", "npz", "parquet", "feather"):
         path = csv_file(folder, content, f"data.{ending}")
         with contextlib.suppress(DataError):
             read(path)

@@ -1,10 +1,11 @@
-"""Shell completion in real shells."""
+"""Shell completion in real shells, and the manual page of every command."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pty
+import re
 import select
 import subprocess
 import time
@@ -103,3 +104,14 @@ def test_fish_completes_commands_options_and_choices(
             capture_output=True, text=True, timeout=60, check=True,
         )  # fmt: skip
         assert wanted <= {line.partition("\t")[0] for line in done.stdout.splitlines()}
+
+
+def test_the_manual_page_has_the_help_of_every_command() -> None:
+    page = printed("--print-man-page")
+    sections = set(re.findall(r"^\.SH (.+)", page, re.MULTILINE))
+    assert sections >= {"NAME", "tritonwatch serve", "tritonwatch load run"}
+    helped = printed("load", "run", "--help").splitlines()[-1].strip()
+    assert helped.replace("-", "\\-") in page
+    # Nothing but its own requests begins with a dot.
+    requests = {line.split()[0] for line in page.splitlines() if line.startswith(".")}
+    assert requests == {".TH", ".SH", ".nf", ".fi"}
