@@ -47,8 +47,6 @@ class FaultRefusedError(LoadError):
 
     def __init__(self, reason: str, alternative: str) -> None:
         super().__init__(f"{reason}; {alternative}")
-        self.reason = reason
-        self.alternative = alternative
 
 
 class FaultFailedError(LoadError):

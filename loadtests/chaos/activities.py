@@ -38,7 +38,6 @@ class Activity(Settings):
     name: str = Field(min_length=1, max_length=200)
     provider: Provider
     pauses: Pauses = Field(default=Pauses())
-    background: bool = Field(default=False)
 
 
 class Action(Activity):

@@ -18,7 +18,7 @@ from loadtests.chaos.results.journal_file import Block, Journal
 from loadtests.chaos.results.scorecard import Scorecard, scorecard
 from loadtests.chaos.results.scorecard import journals as journals_of
 from loadtests.chaos.running.repetition import RunOptions, run
-from loadtests.chaos.soak import drawn, soak_document, soaked
+from loadtests.chaos.soak import drawn, soak_document, soaked, verdict_of
 from loadtests.chaos.targets.chaos_target import require_allowed
 from loadtests.chaos.undoing.undo import undo_all
 from loadtests.chaos.undoing.undo_journal import default_folder
@@ -121,7 +121,7 @@ def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
         progress=_progress(options),
     )
     for loaded in chosen:  # before the first one runs
-        require_allowed(loaded.experiment.extension.target, how.allow)
+        require_allowed(loaded.experiment.touched, how.allow)
     worst = 0
     for loaded in chosen:
         try:
@@ -147,7 +147,7 @@ def _report_run(
     _keep(loaded, journal, options)
     if found[-1].status == "interrupted":
         return EXIT_INTERRUPTED
-    return max(one.findings.exit_code for one in journal.repetitions)
+    return _code_of({one.findings.verdict for one in journal.repetitions})
 
 
 def soak(options: argparse.Namespace) -> int:
@@ -161,7 +161,7 @@ def soak(options: argparse.Namespace) -> int:
     sys.stdout.write(page_text.render(soak_document(footprint, seen.findings)))
     sys.stdout.flush()
     _keep(loaded, journal, options)
-    return max(seen.findings.exit_code, EXIT_FINDING if footprint.broken else 0)
+    return _code_of({verdict_of(footprint, seen.findings)})
 
 
 def _require_folder(folder: Path | None) -> None:
@@ -235,12 +235,18 @@ def state_of(options: argparse.Namespace) -> Path:
 def undo(options: argparse.Namespace) -> int:
     """Undo the faults that experiments have left."""
     folder = state_of(options)
+    absent = not folder.is_dir()
+    if absent and options.state is not None:
+        raise PlanError("found no such folder", str(folder))
     runs = undo_all(folder, force=options.force)
     for one in runs:
         sys.stdout.write(_text(one))
     if not runs:
-        sys.stdout.write(f"nothing to undo in {folder}\n")
-    return EXIT_FINDING if any(one.problems for one in runs) else 0
+        other = "; another user's journals are in that user's folder" if absent else ""
+        sys.stdout.write(f"nothing to undo in {folder}{other}\n")
+    if any(one.problems for one in runs):
+        return EXIT_FINDING
+    return EXIT_UNKNOWN if any(one.busy for one in runs) else 0
 
 
 def _text(run: UndoneRun) -> str:
@@ -248,7 +254,7 @@ def _text(run: UndoneRun) -> str:
     if run.busy:
         busy = f"{run.run}: its experiment still runs; --force undoes its faults anyway"
         return f"{_printable(busy)}\n"
-    lines = [f"{run.run}: undone {kind}" for kind in run.undone]
+    lines = [f"{run.run}: undone {k}{FAULTS[k].after_undo}" for k in run.undone]
     lines += [f"{run.run}: LEFT {problem}" for problem in run.problems]
     if run.problems and run.path.exists():
         lines.append(f"{run.run}: what is left stays recorded in {run.path}")

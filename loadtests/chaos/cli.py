@@ -28,7 +28,8 @@ reverts its faults. Exit status: 0 users were served again; 1 a finding;
 _SOAK: Final = """\
 Inject random faults, one after another, into an embedded Triton with a sidecar next to
 it. Check that users are served again after each, and that the sidecar neither crashes
-nor grows. Exit status: 0 it does neither; 1 a finding."""
+nor grows. Exit status: 0 it does neither; 1 a finding; 3 INVALID, as where the soak is
+too short to know whether it grows."""
 _MOST_MINUTES: Final = 240.0
 _REPORT: Final = """\
 Make a report from journals of `chaos run --json`: the timeline of one, or a scorecard of
@@ -155,7 +156,8 @@ def _add_undo(commands: Subparsers) -> None:
         "revert faults that experiments have left",
         "loadtests.chaos.chaos_commands:undo",
         "Revert the faults of every experiment whose runner has ended. Safe to run at any "
-        "time, and repeatedly. Exits with 1 if a fault could not be reverted.",
+        "time, and repeatedly. Exit status: 0 all is reverted; 1 a fault could not be reverted; "
+        "2 no such folder; 3 an experiment still runs.",
     )
     _add_state(parser)
     parser.add_argument(

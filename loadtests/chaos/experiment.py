@@ -17,6 +17,7 @@ the functions of `loadtests.chaos.toolkit`; extensions of other tools are kept a
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,7 @@ from loadtests import scenario as scenarios
 from loadtests.chaos import faults
 from loadtests.chaos.activities import (
     Action,
+    Activity,
     Hypothesis,
     Limit,
     Probe,
@@ -45,7 +47,7 @@ from loadtests.chaos.activities import (
 from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import RecoverySettings
-from loadtests.chaos.targets.chaos_target import AnyTarget
+from loadtests.chaos.targets.chaos_target import HOST, AnyTarget
 from loadtests.engine.loops import Backoff
 from loadtests.profiles import AnyProfile
 from loadtests.scenario import ModelSettings, Scenario, TargetSettings
@@ -141,20 +143,40 @@ class Experiment(Settings):
     def _within_radius(self) -> Experiment:
         extension = self.extension
         for place, activity in enumerate(self.method):
-            fault = fault_of(activity, f"method[{place}]")
+            where = f"method[{place}]"
+            fault = fault_of(activity, where)
             if fault is not None:
-                _require_within(fault, extension.blast_radius, f"method[{place}]")
+                _require_within(fault, extension.blast_radius, where)
+                longest = getattr(fault, "longest_seconds", math.inf)
+                if activity.pauses.after > longest:
+                    raise ValueError(
+                        f"found a pause of {activity.pauses.after:g} s in {where}, whose "
+                        f"fault ends after longest_seconds: {longest:g}"
+                    )
+            if isinstance(activity, Probe) and activity.tolerance is not None:
+                raise ValueError(
+                    f"found a tolerance in {where}, where it is not compared; put the "
+                    "probe in the steady-state hypothesis"
+                )
         hypothesis = self.hypothesis.probes if self.hypothesis else ()
-        for activity in (*self.method, *self.rollbacks, *hypothesis, *extension.abort):
-            own(activity.provider)
-        if any(activity.provider.func == "inject" for activity in self.rollbacks):
-            raise ValueError("found inject in rollbacks; want it in the method")
+        others: tuple[Activity, ...] = (*self.rollbacks, *hypothesis, *extension.abort)
+        for any_activity in (*self.method, *others):
+            own(any_activity.provider)
+        if any(activity.provider.func == "inject" for activity in others):
+            raise ValueError("found inject outside of the method; want it there")
         return self
 
     @property
     def extension(self) -> Extension:
         """Our extension of the experiment."""
         return next(entry for entry in self.extensions if entry is not None)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Names, on the allow-list, of all that its faults affect."""
+        found = map(fault_of, self.method)
+        host = any(fault is not None and fault.of_host for fault in found)
+        return (self.extension.target.name, *([HOST] if host else []))
 
     @property
     def method_seconds(self) -> float:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loadtests.chaos.experiment import Loaded
-    from loadtests.chaos.measuring.findings import Findings
+    from loadtests.chaos.measuring.findings import Findings, Verdict
     from loadtests.chaos.measuring.observations import Evidence, Series
 
 MODEL: Final = "digits_fp32"
@@ -104,12 +104,23 @@ class Soak(Settings):
             problems.append(
                 f"{self.open_fds_growth} descriptors more than after the warm-up"
             )
-        if self.failed_scrapes:
+        if not self.scrapes:
+            problems.append("the sidecar was never scraped")
+        elif self.failed_scrapes:
             problems.append(
                 "the sidecar did not stay up: "
                 f"{self.failed_scrapes} of {self.scrapes} scrapes failed"
             )
         return tuple(problems)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """What is not known about the sidecar, in sentences."""
+        limit, high = GROWTH_BYTES_PER_HOUR, self.growth_high
+        if self.broken or (high is not None and high <= limit):
+            return ()
+        want = f"growth of more than {limit / 1e6:g} MB an hour"
+        return (f"{want} is not excluded: take longer, with --minutes 60",)
 
 
 def drawn(minutes: float, seed: int) -> Loaded:
@@ -256,6 +267,13 @@ def _slope_of(blocks: np.ndarray) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
+def verdict_of(soak: Soak, judged: Findings) -> Verdict:
+    """Return the verdict on users and sidecar together."""
+    if soak.broken and judged.verdict != "failed":
+        return "finding"
+    return "invalid" if judged.verdict == "held" and soak.undecided else judged.verdict
+
+
 def soak_document(soak: Soak, judged: Findings) -> Document:
     """Return the report of a soak."""
     back = [fault.recovery.state for fault in judged.faults if fault.recovery]
@@ -273,10 +291,11 @@ def soak_document(soak: Soak, judged: Findings) -> Document:
         else f"{soak.open_fds_growth:+d}",
     }
     title = (
-        f"soak: {judged.verdict.upper()}; {soak.faults} faults, "
+        f"soak: {verdict_of(soak, judged).upper()}; {soak.faults} faults, "
         f"served again after {served} of {len(back)}"
     )
-    return Document(title, (Facts(sidecar), Items((*judged.reasons, *soak.broken))))
+    reasons = (*judged.reasons, *soak.broken, *soak.undecided)
+    return Document(title, (Facts(sidecar), Items(reasons)))
 
 
 def _mega(value: float | None) -> str:

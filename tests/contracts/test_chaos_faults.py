@@ -99,9 +99,7 @@ def test_a_fault_refuses_an_empty_site_or_touches_nothing_before_inject(kind) ->
     fault, site = fault_of(kind), empty_site()
     refused = refusal(fault, site)
     if refused is not None:
-        assert refused.reason
-        assert refused.alternative
-        assert str(refused) == f"{refused.reason}; {refused.alternative}"
+        assert all(str(refused).partition("; ")), "want a reason and an alternative"
         return
     # Some need no part of a deployment, but the host alone.
     record = json.loads(json.dumps(fault.prepare(site)))

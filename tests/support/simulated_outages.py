@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from load_runs import about
 
-from loadtests.chaos.measuring.observations import Event, Evidence, Series
+from loadtests.chaos.measuring.observations import Check, Event, Evidence, Series
 from loadtests.result import Outcome, Requests, RunResult
 
 if TYPE_CHECKING:
@@ -136,9 +136,10 @@ def evidence(
     samples: Iterable[Sample] = (),
     **more: Any,
 ) -> Evidence:
-    """Of an experiment with one fault."""
-    events = []
+    """Of an experiment with one fault, whose hypothesis held when it began."""
+    events, checks = [], []
     if inject is not None:
+        checks = [Check(inject, "during", "availability", 1.0, met=True)]
         events += [
             Event(inject, "inject", {"kind": kind}),
             Event(inject + 0.001, "injected", {"kind": kind}),
@@ -166,6 +167,7 @@ def evidence(
         "status": "completed",
         "load": load,
         "events": tuple(events),
+        "checks": tuple(checks),
         "series": series_of(samples),
     }
     return Evidence(**{**given, **more})

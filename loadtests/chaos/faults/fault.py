@@ -13,14 +13,14 @@ the one that injected was killed at any point.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from exporter.settings import Settings
 from loadtests.chaos.primitives.process_refs import (
-    left_of_program,
     start_program,
+    started_with,
     stop_program,
 )
 
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 
 class Fault(Settings):
     """A way to break a deployment. `kind` names it in experiments and journals."""
+
+    of_host: ClassVar[bool] = False
+    """True if other programs of the host are affected, which the allow-list has to name."""
+    after_undo: ClassVar[str] = ""
+    """What its undo leaves to the deployment or the operator."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,6 +62,10 @@ class Fault(Settings):
     def missing(self, record: dict[str, Any]) -> list[str]:
         """Return the parts of the fault that are not in effect, in sentences."""
         raise NotImplementedError
+
+    def lapsed(self, record: dict[str, Any]) -> list[str]:
+        """Return the parts of the fault that ended before their undo, in sentences."""
+        return self.missing(record)
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
@@ -96,4 +105,5 @@ class SustainedFault(Fault):
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """Report the process."""
-        return left_of_program(record["token"])
+        found = started_with(record["token"])
+        return [f"process {process.pid} of the fault still runs" for process in found]

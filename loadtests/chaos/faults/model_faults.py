@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -233,10 +233,7 @@ def _is_decoupled(site: Site, model: str) -> bool:
 
 def _is_wrapped(model: Path, record: dict[str, Any]) -> bool:
     """Return whether it is the file with the fault: not the model's own, nor a later one."""
-    digest = _digest(model)
-    if "wrapper" in record:
-        return bool(digest == record["wrapper"])
-    return bool(digest != record["digest"])  # a record of 0.1.0
+    return bool(_digest(model) == record["wrapper"])
 
 
 def _restore(place: Path, record: dict[str, Any]) -> None:
@@ -284,6 +281,7 @@ class UnloadModel(Fault):
     start.
     """
 
+    after_undo: ClassVar[str] = "; a server that has ended decides at its next start"
     kind: Literal["unload_model"] = "unload_model"
     model: str
     """One that is loaded."""
@@ -320,7 +318,7 @@ class UnloadModel(Fault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report a model missing on a live server."""
+        """Report a model missing on a live server; the next server loads its own."""
         try:
             if model_control.listening(record["http"]):
                 state = _state(record)

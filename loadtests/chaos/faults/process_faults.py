@@ -7,7 +7,7 @@ deployment's supervisor; a target without a supervisor stays down.
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.fault import Fault
@@ -32,7 +32,7 @@ def _processes(record: dict[str, Any]) -> list[ProcessRef]:
     for key in ("processes", "victims"):
         if key in record:
             return [ProcessRef.from_record(entry) for entry in record[key]]
-    key = next((key for key in ("server", "sidecar") if key in record), "process")
+    key = "server" if "server" in record else "sidecar"
     return [ProcessRef.from_record(record[key])]
 
 
@@ -62,6 +62,7 @@ class _Kill(Fault):
 class KillServer(_Kill):
     """A killed server: connections are reset and refused; a restart reloads every model."""
 
+    after_undo: ClassVar[str] = ": its remains are removed; no server is started"
     kind: Literal["kill_server"] = "kill_server"
 
     def prepare(self, site: Site) -> dict[str, Any]:
@@ -82,6 +83,7 @@ class KillServer(_Kill):
 class KillSidecar(_Kill):
     """A killed sidecar: production must not be affected, and an alert should fire."""
 
+    after_undo: ClassVar[str] = ": nothing remains; no sidecar is started"
     kind: Literal["kill_sidecar"] = "kill_sidecar"
 
     def prepare(self, site: Site) -> dict[str, Any]:
@@ -167,6 +169,14 @@ class _Freeze(Fault):
             f"process {process.pid} is not stopped"
             for process in _processes(record)
             if not is_stopped(process)
+        ]
+
+    def lapsed(self, record: dict[str, Any]) -> list[str]:
+        """Report processes that run; that one ended may be the effect."""
+        return [
+            f"process {process.pid} runs again"
+            for process in _processes(record)
+            if process.alive and not is_stopped(process)
         ]
 
     @classmethod

@@ -8,13 +8,12 @@ import mmap
 import os
 import queue
 import secrets
-import signal
 import threading
 import time
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -36,7 +35,6 @@ MOST_PERCENT: Final = 80.0
 """Limit of the available memory that a neighbour may take, in percent."""
 _CHUNK_BYTES: Final = 16 << 20
 _POLL_SECONDS: Final = 0.2
-_RETURN_SECONDS: Final = 5.0
 _HELD_RATIO: Final = 0.9
 _MEMINFO: Final = Path("/proc/meminfo")
 _INPUT: Final = "text_input"
@@ -49,6 +47,7 @@ _PAUSE_SECONDS: Final = 0.2
 class CpuHog(SustainedFault):
     """A noisy neighbour: all processes of the host get less CPU time, this program too."""
 
+    of_host: ClassVar[bool] = True
     kind: Literal["cpu_hog"] = "cpu_hog"
     busy_percent: float = Field(default=100.0, gt=0, le=100)
     """Share of a CPU's time that each process takes while no other needs it."""
@@ -99,6 +98,7 @@ class MemoryHog(SustainedFault):
     It is the first that the kernel kills, should it come to that.
     """
 
+    of_host: ClassVar[bool] = True
     kind: Literal["memory_hog"] = "memory_hog"
     available_percent: float = Field(default=50.0, gt=0, le=MOST_PERCENT)
     """Share of the memory that is available on the host at the start."""
@@ -144,15 +144,9 @@ class MemoryHog(SustainedFault):
             return []
         return [f"it holds {held} bytes of {record['bytes']}"]
 
-    @classmethod
-    def revert(cls, record: dict[str, Any]) -> None:
-        """End it; the kernel takes a while to have all of it back."""
-        hogs = started_with(record["token"])
-        for hog in hogs:
-            hog.send(signal.SIGKILL)
-        for hog in hogs:
-            hog.wait_until(None, _RETURN_SECONDS)
-        super().revert(record)
+    def lapsed(self, record: dict[str, Any]) -> list[str]:
+        """Report a process that has ended; it may have released memory to others."""
+        return [] if started_with(record["token"]) else ["its process has ended"]
 
 
 def _available() -> int:

@@ -102,14 +102,12 @@ def _metric(
         after = max(seen.first_seconds - effect, 0.0)
     in_time = _in_time(after, wanted.within_seconds, _end(evidence, span) - effect)
     note = ""
-    if not sidecar_was_read(evidence):
-        failed = evidence.of_metric(UP)
-        nobody = "the sidecar could not be read" if failed else "no sidecar was there"
-        in_time, note = None, f"{nobody} to show {condition.text}"
+    if after is None and not _was_read(evidence, wanted, effect):
+        in_time, note = None, "the sidecar could not be read after the fault"
+    elif not evidence.of_metric(condition.metric):
+        in_time, note = None, f"no series {condition.metric} was ever there"
     elif seen.before and after is None:
         in_time, note = None, f"{condition.text} was already true before the fault"
-    elif after is None and not _was_read(evidence, wanted, effect):
-        in_time, note = None, "the sidecar could not be read after the fault"
     elif in_time is None:
         note = f"{condition.text} was watched for {_end(evidence, span) - effect:.3g} s"
     return Signal(
@@ -122,11 +120,6 @@ def _metric(
         in_time=in_time,
         note=note,
     )
-
-
-def sidecar_was_read(evidence: Evidence) -> bool:
-    """Return True if a scrape of the sidecar succeeded at any time."""
-    return any(any(series.values) for series in evidence.of_metric(UP))
 
 
 def _was_read(evidence: Evidence, wanted: DetectSettings, effect: float) -> bool:

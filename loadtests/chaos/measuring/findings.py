@@ -10,7 +10,6 @@ from loadtests.chaos.measuring import served
 from loadtests.chaos.measuring.detection import (
     DetectSettings,
     Signal,
-    sidecar_was_read,
     signals_of,
 )
 from loadtests.chaos.measuring.observations import NAME
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 
 RESOLUTION_SECONDS: Final = 0.05
 """Resolution of durations; a sender that is later makes the result inconclusive."""
+_WINDOW_SECONDS: Final = 1.0
+"""Time after the undo in which a check still covers the fault: a probe's usual window."""
 LYING: Final = frozenset({"lying_model"})
 """Faults that make wrong answers; of any other one a single one is a finding."""
 _WRONG: Final = "answers were wrong though they came back with success"
@@ -79,11 +80,6 @@ class Findings(Settings):
     after: served.Served | None
     faults: tuple[FaultFindings, ...]
     probes: tuple[ProbeFindings, ...]
-
-    @property
-    def exit_code(self) -> int:
-        """0 held; 1 a finding, or the experiment failed; 3 the numbers are not valid."""
-        return {"held": 0, "invalid": 3}.get(self.verdict, 1)
 
     @property
     def lost(self) -> int | None:
@@ -142,9 +138,7 @@ def findings(evidence: Evidence) -> Findings:
         for span in faults
     )
     phases = (None, None, None) if answers is None else served.phases(answers, faults)
-    # "watch": during the fault the hypothesis is only recorded.
-    watched = extension_of(evidence.experiment).get("during") == "watch"
-    spared = {"before", "during"} if watched else {"before"}
+    spared = {"before"} if _has_to_hold(evidence) else {"before", "during"}
     deviated = any(not c.met for c in evidence.checks if c.phase not in spared)
     draft = Findings(
         deviated=deviated,
@@ -158,6 +152,13 @@ def findings(evidence: Evidence) -> Findings:
         probes=tuple(_probes(evidence)),
     )
     return _judged(draft, evidence)
+
+
+def _has_to_hold(evidence: Evidence) -> bool:
+    """Return True if there is a hypothesis and it is not only recorded during the fault."""
+    document = evidence.experiment
+    watched = extension_of(document).get("during") == "watch"
+    return bool(document.get("steady-state-hypothesis")) and not watched
 
 
 def _fault(
@@ -249,11 +250,7 @@ def _loads(evidence: Evidence) -> bool:
 
 
 def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
-    """Yield why the result is unknown: too little was seen, or the sender was too late."""
-    for fault in draft.faults:
-        for one in fault.signals:
-            if one.within_seconds is not None and not _watched(one, evidence):
-                yield f"it is unknown whether {one.name} showed it: {one.note}"
+    """Yield why the numbers are not valid: no lie was seen, or the sender was too late."""
     load = evidence.load
     if load is None:
         return
@@ -272,12 +269,6 @@ def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
             f"the sender's own p99 delay is {delay * 1e3:.3g} ms; durations are "
             f"reported to {RESOLUTION_SECONDS * 1e3:g} ms"
         )
-
-
-def _watched(signal: Signal, evidence: Evidence) -> bool:
-    if signal.kind == "alert":
-        return evidence.alerts_watched
-    return sidecar_was_read(evidence)
 
 
 def _weaknesses(draft: Findings, evidence: Evidence) -> Iterator[str]:
@@ -313,12 +304,26 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
 def _undecided(draft: Findings, evidence: Evidence) -> Iterator[str]:
     for fault in draft.faults:
         for one in fault.signals:
-            asked = one.within_seconds is not None and one.in_time is None
-            if asked and _watched(one, evidence):
+            if one.within_seconds is not None and one.in_time is None:
                 yield f"it is unknown whether {one.name} showed it: {one.note}"
+        name = " and ".join(fault.span.kinds)
         if fault.recovery is not None and fault.recovery.state == "unknown":
-            name = " and ".join(fault.span.kinds)
             yield f"{name}: recovery unknown: {fault.recovery.reason}"
+        if _has_to_hold(evidence) and not _was_checked(fault.span, evidence):
+            yield f"{name}: the steady state was not checked meanwhile; check more often"
+    for event in evidence.events:
+        for what in event.detail.get("lapsed", ()):
+            yield f"{event.detail.get('kind')} had ended before its undo: {what}"
+
+
+def _was_checked(span: Span, evidence: Evidence) -> bool:
+    """Return True if a check of the hypothesis covers the fault."""
+    over = math.inf if span.reverted_seconds is None else span.reverted_seconds
+    return any(
+        check.phase == "during"
+        and span.inject_seconds <= check.at_seconds <= over + _WINDOW_SECONDS
+        for check in evidence.checks
+    )
 
 
 def _late(signal: Signal) -> str:
@@ -333,6 +338,8 @@ def _late(signal: Signal) -> str:
 def _notes(draft: Findings, evidence: Evidence) -> Iterator[str]:
     if draft.wrong and _lied(draft):
         yield f"{draft.wrong} {_WRONG}; that was the fault"
+    if draft.faults and not _has_to_hold(evidence):
+        yield "service during the fault was not judged: no hypothesis had to hold"
     for fault in draft.faults:
         yield from (one.note for one in fault.signals if one.note)
     if evidence.load is not None:

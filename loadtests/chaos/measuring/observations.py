@@ -173,7 +173,7 @@ class Evidence(Settings):
     """Metrics of the sidecar; none without one."""
     alerts: tuple[AlertChange, ...] = ()
     alerts_watched: bool = False
-    """True if a Prometheus with the shipped rules was polled throughout."""
+    """True if a Prometheus with the shipped rules was polled to the end."""
     leftovers: tuple[str, ...] = ()
     """Remains of the faults on the host."""
     problems: tuple[str, ...] = ()

@@ -108,7 +108,10 @@ class AlertWatch(_Watch):
             body = self._client.get("/api/v1/alerts", timeout_seconds=_TIMEOUT_SECONDS)
             found = json.loads(body)["data"]["alerts"]
         except (TritonError, ValueError, LookupError):
+            self._record.alerts_watched = False
             return
+        # A change between two polls is seen by the later one, however many fail between.
+        self._record.alerts_watched = True
         now = time.perf_counter()
         states: dict[tuple[tuple[str, str], ...], AlertState] = {
             tuple(sorted(alert["labels"].items())): alert["state"] for alert in found

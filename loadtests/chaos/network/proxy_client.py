@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.primitives.process_refs import first_line
+from loadtests.chaos.primitives.process_refs import first_line, why_silent
 from loadtests.chaos.site import FaultProxy
 from loadtests.errors import LoadError
 
@@ -129,8 +129,8 @@ def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]
         line = first_line(process, _START_SECONDS)
         if not line:
             raise LoadError(
-                f"the fault proxy did not start within {_START_SECONDS:g} s; see its "
-                "standard error"
+                f"the fault proxy {why_silent(process, _START_SECONDS)}; its standard "
+                "error has more"
             )
         at = json.loads(line)
         yield FaultProxy(path, at["grpc"], at["http"], process.pid)

@@ -37,7 +37,8 @@ READY: Final = "ready"
 FAILED: Final = "failed: "
 """First words of its output."""
 _READY_SECONDS: Final = 15.0
-_END_SECONDS: Final = 1.0
+_END_SECONDS: Final = 5.0
+"""Time for a process to end; the kernel takes a while to have its memory back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,13 @@ def first_line(process: subprocess.Popen[str], seconds: float) -> str:
     return process.stdout.readline().strip() if ready else ""
 
 
+def why_silent(process: subprocess.Popen[str], seconds: float) -> str:
+    """Return why `first_line` found none within these seconds."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return f"ended with status {process.wait(_END_SECONDS)}"
+    return f"was not ready within {seconds:g} s"
+
+
 def start_program(
     token: str, kind: str, record: dict[str, Any], longest_seconds: float
 ) -> None:
@@ -284,11 +292,3 @@ def stop_program(token: str) -> None:
     problems = end_started_with(token, _END_SECONDS)
     if problems:
         raise FaultFailedError("; ".join(problems))
-
-
-def left_of_program(token: str) -> list[str]:
-    """Return processes of the fault that still run, in sentences."""
-    return [
-        f"process {process.pid} of the fault still runs"
-        for process in started_with(token)
-    ]

@@ -45,7 +45,7 @@ _VERDICTS: Final[dict[str, tuple[Tone, str]]] = {
         "INVALID: the load generator was late or too little was seen, so nothing is shown",
     ),
     "finding": ("bad", "FINDING: a weakness"),
-    "held": ("good", "HELD: users were served as the hypothesis demands"),
+    "held": ("good", "HELD: no weakness was found"),
 }
 """The worst first."""
 _MEDIANS: Final = "Medians over the repetitions. Times count from the injection."

@@ -33,7 +33,7 @@ MEASURES: Final = {
     "alert_seconds": "alert after",
 }
 """The numbers of a row, and their titles. Service is that during the fault; times count
-from the injection of the last one."""
+from the injection of the last one, those of metrics and alerts for signals that had to show it."""
 
 
 class Row(Settings):
@@ -175,7 +175,7 @@ def _times(fault: FaultFindings) -> dict[str, float | None]:
             (
                 s.shown_seconds
                 for s in fault.signals
-                if s.kind == kind and s.shown_seconds
+                if s.kind == kind and s.within_seconds and s.shown_seconds
             ),
             default=None,
         )

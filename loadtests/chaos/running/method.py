@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,75 +16,53 @@ from loadtests.chaos.measuring.observations import Check, Step
 from loadtests.chaos.measuring.polling import Pace
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
 
     from loadtests.chaos.activities import Activity, Hypothesis, Limit, Probe
-    from loadtests.chaos.experiment import Experiment
     from loadtests.chaos.measuring.observations import Part, Record
 
-_JOIN_SECONDS: Final = 10.0
 ABORT_EVERY_SECONDS: Final = 0.2
 
 
-class Method:
-    """Runs activities until `stop` is set. A failed action ends the method."""
+def run_activities(
+    activities: Sequence[Activity], part: Part, record: Record, stop: threading.Event
+) -> str | None:
+    """Run activities until `stop` is set; return the one that failed, None if none did.
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        record: Record,
-        stop: threading.Event,
-    ) -> None:
-        self._experiment = experiment
-        self._record = record
-        self._stop = stop
+    A failed action ends the method; a failed rollback keeps none of the others from
+    being tried.
+    """
+    failed: list[str] = []
+    for activity in activities:
+        if stop.wait(activity.pauses.before):
+            break
+        step = _performed(activity, part)
+        record.add(step)
+        if not step.succeeded and isinstance(activity, Action):
+            failed.append(f"the action {activity.name!r} failed: {step.problem}")
+        if (failed and part == "method") or stop.wait(activity.pauses.after):
+            break
+    return failed[0] if failed else None
 
-    def run(self, activities: Sequence[Activity], part: Part) -> str | None:
-        """Run activities; return the one that failed, None if none did.
 
-        A failed rollback keeps none of the others from being tried.
-        """
-        threads: list[threading.Thread] = []
-        failed: list[str] = []
-        for activity in activities:
-            if self._stop.wait(activity.pauses.before):
-                break
-            if activity.background:
-                thread = threading.Thread(
-                    target=self._one, args=(activity, part, failed), daemon=True
-                )
-                thread.start()
-                threads.append(thread)
-            else:
-                self._one(activity, part, failed)
-            if failed and part == "method":
-                break
-            if self._stop.wait(activity.pauses.after):
-                break
-        for thread in threads:
-            thread.join(_JOIN_SECONDS)
-        return failed[0] if failed else None
-
-    def _one(self, activity: Activity, part: Part, failed: list[str]) -> None:
-        at = time.perf_counter()
-        output: Any = None
-        problem: str | None = None
-        try:
-            output = perform(activity)
-        except ActivityFailedError as error:
-            problem = str(error)
-            if isinstance(activity, Action):
-                failed.append(f"the action {activity.name!r} failed: {problem}")
-        step = Step(
-            at,
-            time.perf_counter() - at,
-            part,
-            activity.model_dump(mode="json", exclude_unset=True),
-            succeeded=problem is None,
-            output=output,
-            problem=problem,
-        )
-        self._record.add(step)
+def _performed(activity: Activity, part: Part) -> Step:
+    at = time.perf_counter()
+    output: Any = None
+    problem: str | None = None
+    try:
+        output = perform(activity)
+    except ActivityFailedError as error:
+        problem = str(error)
+    return Step(
+        at,
+        time.perf_counter() - at,
+        part,
+        activity.model_dump(mode="json", exclude_unset=True),
+        succeeded=problem is None,
+        output=output,
+        problem=problem,
+    )
 
 
 class HypothesisChecks(Pace):

@@ -26,7 +26,7 @@ from loadtests.chaos.measuring.observations import Record
 from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions_of
 from loadtests.chaos.primitives.process_refs import new_token
 from loadtests.chaos.running.experiment_load import Load, with_right_answers
-from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
+from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, run_activities
 from loadtests.chaos.targets.chaos_target import Surroundings, require_allowed
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.undo import require_undone, residue
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
+    from loadtests.chaos.activities import Activity
     from loadtests.chaos.experiment import Loaded
     from loadtests.chaos.faults.fault import Fault
-    from loadtests.chaos.measuring.observations import Evidence, Status
+    from loadtests.chaos.measuring.observations import Evidence, Part, Status
     from loadtests.chaos.running.experiment_load import LiveWindow
     from loadtests.chaos.site import Site
     from loadtests.chaos.undoing.injection import Injected, Injections
@@ -126,20 +127,22 @@ class Repetition:
             LoadError, TritonwatchError: something does not come up.
         """
         name = f"{self._loaded.name}-{new_token()}"
-        with _scratch() as scratch:
-            kept = injections(
-                self._options.state,
-                name,
-                deadline_seconds=_BRING_UP_SECONDS + 2 * self._seconds(),
-                scratch=scratch,
-            )
-            with kept as faults:
+        scratch = new_scratch()
+        kept = injections(
+            self._options.state,
+            name,
+            deadline_seconds=_BRING_UP_SECONDS + 2 * self._seconds(),
+            scratch=scratch,
+        )
+        try:
+            with kept as faults, contextlib.ExitStack() as stack:
                 self._faults = faults
-                with contextlib.ExitStack() as stack:
-                    self._bring_up(stack, scratch, faults.token)
-                    # Before load and target end, which takes its time.
-                    stack.callback(self.undo)
-                    yield
+                self._bring_up(stack, scratch, faults.token)
+                # Before load and target end, which takes its time.
+                stack.callback(self.undo)
+                yield
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def inject(self, fault: Fault) -> None:
         """Break something, with a record of how to undo it."""
@@ -147,10 +150,9 @@ class Repetition:
         if self._site is None:
             raise toolkit.NotRunningError("target")
         detail = fault.model_dump(mode="json")
-        began = time.perf_counter()
         injected = self._faults.inject(fault, self._site)
         self._injected.append(injected)
-        self._record.note("inject", detail, max(injected.at, began))
+        self._record.note("inject", detail, injected.at)
         self._record.note("injected", detail, injected.verified_at)
         self._options.progress(f"injected {injected.entry.kind}")
 
@@ -160,31 +162,35 @@ class Repetition:
         entries = self._faults.open()
         if not entries:
             return []
-        kinds = [entry.kind for entry in entries]
+        numbers = {entry.number for entry in entries}
+        lapsed = {
+            one.entry.number: one.fault.lapsed(one.entry.record)
+            for one in self._injected
+            # Nothing delays the undo where there is no result.
+            if one.entry.number in numbers and self._status == "completed"
+        }
         began = time.perf_counter()
         left = self._faults.revert_all()
         ended = time.perf_counter()
         still_open = {entry.number for entry in self._faults.open()}
         undone = [entry.kind for entry in entries if entry.number not in still_open]
-        for kind in kinds:
-            self._record.note("revert", {"kind": kind}, began)
+        for entry in entries:
+            detail = {"kind": entry.kind, "lapsed": lapsed.get(entry.number, [])}
+            self._record.note("revert", detail, began)
         for kind in undone:
             self._record.note("reverted", {"kind": kind, "left": left}, ended)
         if undone:
-            text = f"undone {', '.join(undone)} in {ended - began:.2f} s"
-            self._options.progress(text)
+            self._options.progress(
+                f"undone {', '.join(undone)} in {ended - began:.2f} s"
+            )
         for problem in left:
             self._options.progress(f"LEFT {problem}")
         return left
 
     def _seconds(self) -> float:
         """Return the maximum duration of the load."""
-        timing = self._extension.timing
-        return (
-            timing.before_seconds
-            + self._experiment.method_seconds
-            + timing.after_seconds
-        )
+        timing, method = self._extension.timing, self._experiment.method_seconds
+        return timing.before_seconds + method + timing.after_seconds
 
     def _bring_up(self, stack: contextlib.ExitStack, scratch: Path, token: str) -> None:
         """Start target, load and watchers, which run through all phases."""
@@ -196,7 +202,7 @@ class Repetition:
             token=token,
             note=record.note,
             seed=extension.seed,
-            alerts=any(one.alert for one in detect),
+            alerts=frozenset(one.alert for one in detect if one.alert),
             folder=self._loaded.folder,
         )
         self._options.progress(f"bringing up {extension.target.name} …")
@@ -216,7 +222,6 @@ class Repetition:
             stack.enter_context(watch)
         if self._site.prometheus_url is not None:
             stack.enter_context(AlertWatch(self._site.prometheus_url, record))
-            record.alerts_watched = True
 
     def _loading(self, site: Site) -> Load:
         extension = self._extension
@@ -261,14 +266,13 @@ class Repetition:
                 stack.enter_context(checks)
             for limit in self._extension.abort:
                 stack.enter_context(LimitWatch(limit, self._record, self._abort))
-            method = Method(self._experiment, self._record, self._stop)
             try:
                 if self._steady(checks):
-                    self._break(method)
+                    self._break()
             except Interrupted as error:
                 self._interrupted(error)
             finally:
-                self._undo(method)
+                self._undo()
             if self._status in {"completed", "failed"}:
                 self._watch_after(checks)
 
@@ -290,11 +294,11 @@ class Repetition:
             self._status = "failed"
         return not missed
 
-    def _break(self, method: Method) -> None:
+    def _break(self) -> None:
         self._record.phase = "during"
         self._enter("during")
         self._breaking = True
-        problem = method.run(self._experiment.method, "method")
+        problem = self._run(self._experiment.method, "method")
         self._breaking = False
         if self._why is not None:
             self._status = "aborted"
@@ -302,7 +306,10 @@ class Repetition:
             self._status = "failed"
             self._record.problem(problem)
 
-    def _undo(self, method: Method) -> None:
+    def _run(self, activities: Sequence[Activity], part: Part) -> str | None:
+        return run_activities(activities, part, self._record, self._stop)
+
+    def _undo(self) -> None:
         """Run the rollbacks and undo active faults; undo first if a limit was crossed."""
         self._breaking = False
         if self._status in {"aborted", "interrupted"}:
@@ -310,7 +317,7 @@ class Repetition:
         self._stop.clear()
         # Nothing was broken where the method was not begun, and nothing is put back.
         if self._record.phase != "before":
-            problem = method.run(self._experiment.rollbacks, "rollbacks")
+            problem = self._run(self._experiment.rollbacks, "rollbacks")
             if problem is not None:
                 self._record.problem(problem)
         self._record.leftovers += self.undo()
@@ -359,15 +366,6 @@ class Repetition:
         )
 
 
-@contextlib.contextmanager
-def _scratch() -> Generator[Path]:
-    folder = new_scratch()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
     """Run every repetition of an experiment; return the evidence of each.
 
@@ -381,7 +379,7 @@ def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
         LoadError, TritonwatchError: the target or the load does not come up.
     """
     extension = loaded.experiment.extension
-    require_allowed(extension.target, options.allow)
+    require_allowed(loaded.experiment.touched, options.allow)
     require_undone(options.state)
     found: list[Evidence] = []
     for repetition in range(extension.repetitions):

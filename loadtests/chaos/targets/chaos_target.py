@@ -30,7 +30,7 @@ from loadtests.chaos.targets.companions import Supervisor, companions
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from loadtests.chaos.measuring.observations import What
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     """Records an event of the deployment, with the present time."""
 
 ALWAYS_ALLOWED: Final = "embedded"
+HOST: Final = "host"
+"""Name on the allow-list of the host itself, for faults that affect all programs on it."""
 Runtime = Literal["docker", "podman", "nerdctl", "runc", "crun"]
 _STATES: Final = frozenset({"runc", "crun"})
 """Runtimes that print the state as JSON; the others take a template."""
@@ -47,7 +49,7 @@ _TIMEOUT_SECONDS: Final = 5.0
 
 
 class NotAllowedError(ConfigError):
-    """The target is not on the allow-list."""
+    """The target, or the host, is not on the allow-list."""
 
     def __init__(self, name: str, allowed: Sequence[str]) -> None:
         listed = ", ".join(allowed) or "nothing"
@@ -58,15 +60,15 @@ class NotAllowedError(ConfigError):
         super().__init__("the target", [problem])
 
 
-def require_allowed(target: Target, allowed: Sequence[str]) -> None:
-    """Raise unless the target is on the list; its entries may be shell-style patterns.
+def require_allowed(names: Iterable[str], allowed: Sequence[str]) -> None:
+    """Raise unless all names are on the list; its entries may be shell-style patterns.
 
     Raises:
-        NotAllowedError: it is not.
+        NotAllowedError: one is not.
     """
-    name = target.name
-    if name != ALWAYS_ALLOWED and not any(fnmatchcase(name, p) for p in allowed):
-        raise NotAllowedError(name, allowed)
+    for name in names:
+        if name != ALWAYS_ALLOWED and not any(fnmatchcase(name, p) for p in allowed):
+            raise NotAllowedError(name, allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class Surroundings:
     """Token in the environment of every started process (`TRITONWATCH_CHAOS`)."""
     note: Note
     seed: int
-    alerts: bool
-    """True if alerts are expected, so that a Prometheus is needed."""
+    alerts: frozenset[str]
+    """Alerts that are expected; for any, a Prometheus is needed."""
     folder: Path = Path()
     """Folder of the experiment, for files that the sidecar's configuration names."""
 
@@ -138,11 +140,6 @@ class AddressedTarget(Target):
             )
         return value.rstrip("/")
 
-    @property
-    def absent(self) -> str:
-        """The message where no server is found."""
-        raise NotImplementedError
-
     @contextlib.contextmanager
     def opened(self, around: Surroundings) -> Generator[Site]:
         """Find it.
@@ -152,7 +149,10 @@ class AddressedTarget(Target):
         """
         site = self.site()
         if site.server() is None:
-            raise LoadError(self.absent)
+            raise LoadError(
+                f"found no {_SERVER} of {self.name} on this host (HTTP {self.http}); does "
+                "it run, and may this user see it (of a container: as root, outside of it)?"
+            )
         with companions(self, site, around):
             yield site
 
@@ -180,14 +180,6 @@ class ProcessTarget(AddressedTarget):
         """process:NAME."""
         return f"process:{self.called}"
 
-    @property
-    def absent(self) -> str:
-        """The message where no server is found."""
-        return (
-            f"no {_SERVER} of this host listens on {self.http}, or it belongs to "
-            "another user; want the HTTP address of a Triton that runs here"
-        )
-
 
 class ContainerTarget(AddressedTarget):
     """Found by its container, and broken from outside of it.
@@ -206,14 +198,6 @@ class ContainerTarget(AddressedTarget):
     def name(self) -> str:
         """container:NAME."""
         return f"container:{self.container}"
-
-    @property
-    def absent(self) -> str:
-        """The message where no server is found."""
-        return (
-            f"found no {_SERVER} in {self.name}; is it running, and are its "
-            "processes to be seen from here (as root, outside of it)?"
-        )
 
     def site(self) -> Site:
         """Return the site; its server is searched in the container."""

@@ -209,6 +209,10 @@ def _start_prometheus(
     burns.write_text(rules_file([OBJECTIVE]), "utf-8")
     sidecar = site.sidecar_url.rpartition("//")[2]
     rules = [*shipped_rules(), burns]
+    text = "".join(rule.read_text("utf-8") for rule in rules)
+    for name in around.alerts:
+        if f"alert: {name}\n" not in text:
+            raise LoadError(f"found no alert {name} in {', '.join(map(str, rules))}")
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(rule) for rule in rules],

@@ -9,7 +9,6 @@ with injections(folder, run, deadline_seconds=60) as faults:
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 _VERIFY_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.01
-_INJECT_SECONDS: Final = 60.0
-"""Time for a fault that is being injected when its run ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,6 @@ class Injections:
         self._journal = journal
         self._watchdog = watchdog
         self._begun: dict[int, Attempt] = {}
-        self._injecting = threading.Lock()
-        self._ended = False
 
     @property
     def token(self) -> str:
@@ -70,12 +65,6 @@ class Injections:
             FaultFailedError: it was not injected; a partial injection was undone.
             JournalError: the undo record could not be kept; nothing was touched.
         """
-        with self._injecting:
-            if self._ended:
-                raise FaultFailedError("the run has ended; nothing more is injected")
-            return self._inject(fault, site)
-
-    def _inject(self, fault: Fault, site: Site) -> Injected:
         record = fault.prepare(site)
         self._watchdog.require()
         entry = self._journal.open(fault.name(), record)
@@ -92,14 +81,8 @@ class Injections:
         """Faults that are not undone."""
         return self._journal.contents().entries
 
-    def revert_all(self, *, at_end: bool = False) -> list[str]:
-        """Undo all active faults, the last first; return those that remain.
-
-        A fault that another thread injects is waited for; `at_end` lets no other follow.
-        """
-        self._ended = at_end
-        if self._injecting.acquire(timeout=_INJECT_SECONDS):
-            self._injecting.release()
+    def revert_all(self) -> list[str]:
+        """Undo all active faults, the last first; return those that remain."""
         return self._revert(self.open())
 
     def _revert(self, entries: tuple[Entry, ...]) -> list[str]:
@@ -128,7 +111,7 @@ def injections(
             try:
                 yield faults
             finally:
-                left = faults.revert_all(at_end=True)
+                left = faults.revert_all()
     finally:
         journal.end()
     if left:

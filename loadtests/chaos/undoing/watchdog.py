@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.primitives.process_refs import ProcessRef, first_line
+from loadtests.chaos.primitives.process_refs import ProcessRef, first_line, why_silent
 from loadtests.chaos.undoing.undo import raise_priority, undo_journal
 from loadtests.chaos.undoing.undo_journal import Journal, JournalError
 from loadtests.errors import FaultFailedError
@@ -83,27 +83,16 @@ def running_watchdog(journal: Journal, deadline_seconds: float) -> Generator[Wat
     try:
         if first_line(process, _START_SECONDS) != READY:
             raise FaultFailedError(
-                f"the watchdog was not ready within {_START_SECONDS:g} s, so no fault "
-                "was injected"
+                f"the watchdog {why_silent(process, _START_SECONDS)}, so no fault was "
+                "injected; its standard error has more"
             )
         yield Watchdog(process)
     finally:
         os.close(pipe)
-        _wait_for(process, _END_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
         if process.stdout is not None:
             process.stdout.close()
-
-
-def _wait_for(process: subprocess.Popen[str], seconds: float) -> None:
-    """Wait for its end without delay: Popen.wait with a limit polls."""
-    if process.poll() is not None:
-        return
-    handle = os.pidfd_open(process.pid)
-    try:
-        select.select([handle], [], [], seconds)
-    finally:
-        os.close(handle)
-    process.poll()
 
 
 def main(arguments: list[str]) -> int:

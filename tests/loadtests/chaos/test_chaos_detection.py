@@ -213,7 +213,7 @@ def test_a_sidecar_that_was_away_throughout_the_fault_showed_nothing() -> None:
 def test_who_was_not_there_did_not_fail_to_tell() -> None:
     metric, alert = signals_of(evidence(None, ended_seconds=30.0), SPAN, [WANTED])
     assert metric.in_time is alert.in_time is None
-    assert "no sidecar" in metric.note
+    assert "could not be read" in metric.note
     assert "no Prometheus" in alert.note
 
 

@@ -9,9 +9,11 @@ from process_experiments import FREEZE, MODEL, TOOLKIT, injecting
 from process_experiments import document as short_experiment
 
 from exporter import cli
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, EmbeddedTritonError
 from loadtests.chaos import experiment
 from loadtests.chaos.activities import tolerates
+from loadtests.chaos.running.repetition import RunOptions, run
+from loadtests.chaos.targets.chaos_target import NotAllowedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +54,9 @@ def spoil(whole: Any, path: str, value: Any) -> None:
     whole[last] = value
 
 
+INJECT = injecting(FREEZE, 1.0)["provider"]
 OURS, STEP = "extensions.0", "method.0"
+HYPOTHESIS = document()["steady-state-hypothesis"]["probes"][0]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +97,21 @@ OURS, STEP = "extensions.0", "method.0"
             "found the fault 'freeze_server' in method[0], which blast_radius.kinds",
         ),
         (
+            *(
+                f"{STEP}.provider.arguments.fault",
+                {"kind": "cpu_hog", "longest_seconds": 0.5},
+            ),
+            "found a pause of 1 s in method[0], whose fault ends after longest_seconds: 0.5",
+        ),
+        (
+            *(f"{STEP}", {**HYPOTHESIS, "tolerance": True}),
+            "found a tolerance in method[0], where it is not compared; put the probe in",
+        ),
+        (
+            *("steady-state-hypothesis.probes.0.provider", INJECT),
+            "found inject outside of the method",
+        ),
+        (
             *(f"{STEP}.type", "act"),
             "method[0].type: found \"act\"; did you mean 'action'? Want",
         ),
@@ -114,6 +133,19 @@ def test_every_problem_is_told_at_once() -> None:
         "extensions[0].seed",
         "extensions[0].repetitions",
     ]
+
+
+@pytest.mark.parametrize("kind", ["cpu_hog", "memory_hog"])
+def test_a_fault_of_the_whole_host_needs_it_on_the_allow_list(
+    tmp_path: Path, kind: str
+) -> None:
+    target = {"kind": "embedded", "repository": str(tmp_path / "none")}
+    given = short_experiment(target, injecting({"kind": kind}, 1.0))
+    loaded = experiment.parse(given, "test")
+    with pytest.raises(NotAllowedError, match="give --allow host if it may"):
+        run(loaded, RunOptions(state=tmp_path))
+    with pytest.raises(EmbeddedTritonError, match="found no model repository"):
+        run(loaded, RunOptions(state=tmp_path, allow=("host",)))
 
 
 def test_a_name_that_is_not_shipped_is_told_with_those_that_are() -> None:

@@ -85,6 +85,16 @@ def test_what_a_gone_runner_left_is_undone_once_and_again(
     assert undo_all(tmp_path)[0].undone == ("freeze_server",)
 
 
+def test_what_undo_does_not_do_is_not_told_as_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = {"open": 1, "kind": "kill_sidecar", "record": {"sidecar": [1, 1]}}
+    abandoned(tmp_path, {"run": "gone"}, killed)
+    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said == "gone: undone kill_sidecar: nothing remains; no sidecar is started\n"
+
+
 def test_a_fault_of_another_version_is_left_to_that_version(tmp_path: Path) -> None:
     record = {"open": 1, "kind": "flood", "record": {"in": "B3"}}
     path = abandoned(tmp_path, {"run": "gone"}, record)
@@ -224,7 +234,7 @@ def test_a_run_that_goes_on_is_left_alone_unless_forced(
     victim.send(signal.SIGSTOP)
     assert victim.wait_until("T", patience())
     arguments = ["chaos", "undo", "--state", str(tmp_path)]
-    assert cli.main(arguments) == 0
+    assert cli.main(arguments) == 3
     assert "still runs" in capsys.readouterr().out
     assert victim.state == "T"
     assert cli.main([*arguments, "--force"]) == 0
@@ -238,6 +248,9 @@ def test_undo_with_nothing_to_do_says_so(
 ) -> None:
     assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"nothing to undo in {tmp_path}\n"
+    away = tmp_path / "away"
+    assert cli.main(["chaos", "undo", "--state", str(away)]) == 2
+    assert f"{away}: found no such folder" in capsys.readouterr().err
 
 
 def test_a_block_undoes_whatever_happens_in_it(
@@ -297,6 +310,17 @@ def test_nothing_is_broken_without_a_watchdog(
         with pytest.raises(FaultFailedError, match="watchdog of this run has ended"):
             faults.inject(FreezeServer(), site_of(victim))
     assert victim.state != "T"
+
+
+def test_a_watchdog_that_does_not_start_is_told_with_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "false")
+    with (
+        pytest.raises(FaultFailedError, match="the watchdog ended with status 1"),
+        injections(tmp_path, "run", deadline_seconds=60),
+    ):
+        pass
 
 
 def test_the_watchdog_does_not_hear_what_the_terminal_sends(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from simulated_outages import evidence, poisson, run
 from whole_pages import whole
 
 from loadtests.chaos import cli
+from loadtests.chaos.measuring.observations import AlertChange
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
 from loadtests.chaos.results.journal_file import Journal
@@ -73,6 +74,17 @@ def test_repetitions_have_medians_of_what_is_known() -> None:
     assert whole.numbers["outage_seconds"] == pytest.approx(1.1, abs=0.06)
     assert whole.numbers["recovered_seconds"] == pytest.approx(1.1, abs=0.06)
     assert "alert_seconds" not in whole.numbers
+
+
+def test_an_alert_that_was_not_asked_for_is_not_the_one_of_the_card() -> None:
+    changes = (
+        AlertChange(6.0, "SomethingElse", {}, "firing"),
+        AlertChange(8.0, "TritonDown", {}, "firing"),
+    )
+    wanted = {"detect": {"alert": "TritonDown"}}
+    found = repetition(alerts=changes, alerts_watched=True, extension=wanted)
+    (row,) = scorecard.scorecard([journal_of(found)]).rows
+    assert row.numbers["alert_seconds"] == 3.0
 
 
 def test_a_card_has_a_row_for_each_journal_by_title_and_time(tmp_path: Path) -> None:

@@ -87,6 +87,20 @@ def test_what_the_model_answers_before_is_right_afterwards(
         assert (found.requests.outcome == outcome).all()
 
 
+def test_a_fault_that_ended_before_its_undo_is_no_result(
+    experiments: Experiments,
+) -> None:
+    hog = {"kind": "cpu_hog", "processes": 1, "busy_percent": 1, "longest_seconds": 0.5}
+    wait = {"type": "action", "name": "undo", "provider": provider("undo")}
+    wait["pauses"] = {"before": 1.5}
+    given = experiments.document(injecting(hog, 0.1), wait)
+    evidence = experiments.run(given, NAME, "host")
+    assert evidence.status == "completed"
+    found = findings(evidence)
+    assert found.verdict == "invalid"
+    assert "cpu_hog had ended before its undo: 0 of 1 processes run" in found.reasons
+
+
 def test_a_steady_state_that_does_not_hold_breaks_nothing(
     experiments: Experiments,
 ) -> None:
@@ -124,7 +138,7 @@ def test_an_action_that_raises_fails_the_experiment(experiments: Experiments) ->
     [
         ("method", provider("undoo"), "found no function 'undoo'"),
         ("method", provider("availability", window=1), "unexpected keyword"),
-        ("rollbacks", provider("inject", fault=FREEZE), "inject in rollbacks"),
+        ("rollbacks", provider("inject", fault=FREEZE), "inject outside of the method"),
     ],
 )
 def test_a_function_that_cannot_be_called_is_refused_before_the_run(
@@ -176,7 +190,7 @@ def test_repetitions_before_one_that_did_not_come_up_are_kept(
     finally:
         experiments.server.start()
     assert only.load is not None
-    assert "repetition 2 of 3 did not run: no tritonserver" in only.problems[-1]
+    assert "repetition 2 of 3 did not run: found no tritonserver" in only.problems[-1]
     assert findings(only).verdict == "failed"
 
 

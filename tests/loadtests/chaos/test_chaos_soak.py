@@ -61,6 +61,7 @@ def test_a_leak_is_found(seed):
     soak = watched(lambda at: 5e6 * at / 3600, seed)
     assert soak.growth_low < 5e6 < soak.growth_high
     assert any("resident memory" in told for told in soak.broken)
+    assert soak.undecided == ()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -81,8 +82,16 @@ def test_windows_that_fill_are_no_leak(seed):
 def test_one_that_stays_as_it_is_keeps_its_promise(seed):
     soak = watched(np.zeros_like, seed)
     assert soak.growth_low <= 0 <= soak.growth_high
-    assert soak.broken == ()
+    assert soak.broken == soak.undecided == ()
     assert soak.open_fds_growth == 0
+
+
+def test_growth_that_is_neither_certain_nor_small_is_undecided():
+    # One step as large as all that an hour may bring, near the end.
+    soak = watched(lambda at: 2.4e6 * (at > 1100), 1)
+    assert soak.growth_low < 2e6 < soak.growth_late
+    assert soak.broken == ()
+    assert "is not excluded" in soak.undecided[0]
 
 
 def test_an_interval_holds_the_growth_of_steps_that_come_at_any_time():
@@ -115,6 +124,11 @@ def test_of_two_minutes_no_slope_is_told():
     soak = watched(lambda at: 5e6 * at / 3600, 1, minutes=2)
     assert soak.growth_bytes_per_hour is soak.growth_late is None
     assert soak.open_fds_growth is not None
+    assert "is not excluded" in soak.undecided[0]
+
+
+def test_a_sidecar_that_was_never_scraped_is_found():
+    assert "was never scraped" in soaked(evidence(None)).broken[0]
 
 
 def test_every_fault_comes_once_before_one_comes_twice():

@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import TypeAdapter
-from waiting import patience
+from receiver import Receiver
+from requirements import require
+from sites import empty_site
+from waiting import patience, wait_until
 
 from loadtests.chaos import experiment
+from loadtests.chaos.measuring.observations import Record
+from loadtests.chaos.measuring.polling import AlertWatch
+from loadtests.chaos.primitives.process_refs import new_token
 from loadtests.chaos.running.repetition import RunOptions, run
-from loadtests.chaos.targets.chaos_target import AnyTarget, ProcessTarget
+from loadtests.chaos.targets.chaos_target import (
+    AnyTarget,
+    ProcessTarget,
+    Surroundings,
+)
+from loadtests.chaos.targets.companions import companions
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
@@ -124,7 +135,7 @@ def test_a_container_that_has_ended_has_no_server(
     given = document({"kind": "container", "container": "triton"})
     loaded = experiment.parse(given, "test")
     options = RunOptions(allow=("container:triton",), state=tmp_path / "state")
-    with pytest.raises(LoadError, match="found no tritonserver in container:triton"):
+    with pytest.raises(LoadError, match="found no tritonserver of container:triton"):
         run(loaded, options)
     assert list((tmp_path / "state").iterdir()) == []
 
@@ -207,3 +218,31 @@ def test_a_sidecar_that_cannot_be_read_at_its_url_is_refused(url: str) -> None:
     assert ProcessTarget(called="x", sidecar_url="http://h:8003/").sidecar_url
     with pytest.raises(ValueError, match="want a URL without TLS or path"):
         ProcessTarget(called="x", sidecar_url=url)
+
+
+def test_an_alert_that_no_rule_has_is_refused(tmp_path: Path) -> None:
+    require("prometheus")
+    site = empty_site()
+    site.sidecar_url = "http://127.0.0.1:1"
+    target = ProcessTarget(called="x")
+    around = Surroundings(
+        scratch=tmp_path,
+        token=new_token(),
+        note=lambda *_: None,
+        seed=1,
+        alerts=frozenset({"TritonDwon"}),
+    )
+    with (
+        pytest.raises(LoadError, match=r"found no alert TritonDwon in .*slos\.yaml"),
+        companions(target, site, around),
+    ):
+        pass
+
+
+def test_alerts_of_a_prometheus_that_is_gone_are_not_watched() -> None:
+    record = Record()
+    page = Receiver(body=b'{"data": {"alerts": []}}')
+    with AlertWatch(page.url, record):
+        wait_until(lambda: record.alerts_watched)
+        page.close()
+        wait_until(lambda: not record.alerts_watched)

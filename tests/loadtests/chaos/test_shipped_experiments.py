@@ -102,7 +102,7 @@ def run(
     def tried(name: str, file: Path) -> Ended:
         ended = subprocess.run(
             [
-                *(COMMAND, "chaos", "run", str(file), "--quiet"),
+                *(COMMAND, "chaos", "run", str(file), "--quiet", "--allow", "host"),
                 *("--state", str(folder / "state"), "--json", str(folder)),
             ],
             capture_output=True,
@@ -215,7 +215,9 @@ def test_a_minute_of_random_faults(triton_environment, tmp_path):
     assert "left behind" not in ended.stdout
     for grown in ("descriptors more", "did not stay up"):
         assert grown not in ended.stdout
-    if ended.returncode != INVALID:
+    assert "growth of more than 2 MB an hour is not excluded" in ended.stdout
+    if "the sender" not in ended.stdout:
+        assert ended.returncode == INVALID, ended.stdout
         served = re.search(r"served again after (\d+) of (\d+)", ended.stdout)
         assert served is not None, ended.stdout
         # On a busy machine the next fault may come before recovery is certain.

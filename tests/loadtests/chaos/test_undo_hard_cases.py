@@ -6,8 +6,6 @@ import errno
 import hashlib
 import os
 import signal
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,35 +19,11 @@ from loadtests.chaos.faults.model_faults import WRAPPER
 from loadtests.chaos.undoing import undo_journal as journals
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.undo import undo_all
-from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from loadtests.chaos.primitives.process_refs import ProcessRef
-
-
-def test_a_fault_that_is_being_injected_when_its_run_ends_is_undone(
-    tmp_path: Path, victim: ProcessRef
-) -> None:
-    begun = threading.Event()
-
-    class Late(FreezeServer):
-        def inject(self, record: dict[str, Any]) -> None:
-            begun.set()
-            time.sleep(0.5)
-            super().inject(record)
-
-    with injections(tmp_path, "run", deadline_seconds=60) as faults:
-        background = threading.Thread(
-            target=faults.inject, args=(Late(), site_of(victim))
-        )
-        background.start()
-        assert begun.wait(patience())
-    background.join(patience())
-    assert victim.state != "T"
-    with pytest.raises(FaultFailedError, match="run has ended"):
-        faults.inject(FreezeServer(), site_of(victim))
 
 
 def test_faults_recorded_in_a_journal_that_was_removed_are_undone(
