@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -74,6 +74,8 @@ _UNSPACED: Final = re.compile(
 )
 """A letter or mark of Thai, Lao, Burmese, Khmer, Japanese or Chinese."""
 _MOST_TOKENS: Final = 10_000_000
+_BLOCK_TOKENS: Final = 512
+"""Tokens of a prompt for each of Mooncake's `hash_ids`; equal ids are equal tokens."""
 _WANT: Final = ", ".join(" and ".join(pair) for pair in _COLUMNS)
 
 
@@ -114,7 +116,8 @@ class PromptSettings(Settings):
     """Lengths of prompts and answers like those of a service."""
     file: Path | None = Field(default=None)
     """A recorded workload: CSV with columns of tokens (Azure, BurstGPT), JSON lines with
-    `input_length` and `output_length` (Mooncake), or ShareGPT's JSON, whose texts are sent."""
+    `input_length`, `output_length` and `hash_ids` (Mooncake; prompts share the prefixes that
+    the recorded ones shared), or ShareGPT's JSON, whose texts are sent."""
     input_tokens: Lengths = Field(default=Lengths())
     """Length of a prompt."""
     output_tokens: Lengths = Field(default=Lengths())
@@ -122,8 +125,8 @@ class PromptSettings(Settings):
     shared_prefix_tokens: int = Field(default=0, ge=0, le=MAX_TOKENS)
     """The first tokens of every prompt are the same, as with a system's prompt."""
     turns: int = Field(default=1, ge=1, le=100)
-    """Prompts of one conversation, sent in turn: each holds those before it and made-up
-    answers to them. `input_tokens` is what each turn adds."""
+    """Prompts of one conversation, sent in turn: each holds those before it and the answers
+    to them, made up or those of ShareGPT. `input_tokens` is what each turn adds."""
 
     @model_validator(mode="after")
     def _one_source(self) -> PromptSettings:
@@ -156,6 +159,12 @@ def prompts_of(settings: PromptSettings, count: int, seed: int) -> Iterator[Prom
         if exchange.text is not None:
             yield Prompt(exchange.text, exchange.output_tokens)
             continue
+        if exchange.blocks:
+            recorded_words = _words_of_blocks(exchange, seed)
+            rest = exchange.input_tokens - len(recorded_words)
+            text = " ".join(recorded_words + _words(rest, rng))
+            yield Prompt(text, exchange.output_tokens)
+            continue
         more = exchange.input_tokens
         if place % settings.turns == 0:
             said = shared[:more]
@@ -169,7 +178,7 @@ def _exchanges(
     settings: PromptSettings, count: int, rng: np.random.Generator
 ) -> list[Exchange]:
     if settings.file is not None:
-        return recorded(settings.file, count)
+        return recorded(settings.file, count, settings.turns)
     inputs, outputs = settings.input_tokens, settings.output_tokens
     if settings.lengths is not None:
         inputs, outputs = WORKLOADS[settings.lengths]
@@ -179,6 +188,15 @@ def _exchanges(
 
 def _words(count: int, rng: np.random.Generator) -> list[str]:
     return [_WORDS[place] for place in rng.integers(len(_WORDS), size=count).tolist()]
+
+
+def _words_of_blocks(exchange: Exchange, seed: int) -> list[str]:
+    """Return the words of a prompt that shares its blocks with others of the file."""
+    found: list[str] = []
+    for number in exchange.blocks:
+        if len(found) < exchange.input_tokens:
+            found += _words(_BLOCK_TOKENS, np.random.default_rng((seed, number)))
+    return found[: exchange.input_tokens]
 
 
 def text_spec(spec: ModelSpec) -> ModelSpec:
@@ -261,10 +279,14 @@ class Exchange(NamedTuple):
     output_tokens: int
     text: str | None = None
     """The prompt, where it was recorded."""
+    blocks: tuple[int, ...] = ()
+    """Its blocks of `_BLOCK_TOKENS`, where they were recorded."""
 
 
-def recorded(path: Path, count: int) -> list[Exchange]:
+def recorded(path: Path, count: int, turns: int = 1) -> list[Exchange]:
     """Return the first exchanges of a file, without those that had no answer.
+
+    Of a conversation there are at most this many `turns`.
 
     Raises:
         PlanError: it cannot be read, or has no exchanges.
@@ -272,7 +294,7 @@ def recorded(path: Path, count: int) -> list[Exchange]:
     json_file.require_size(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            found = list(islice(_recorded_exchanges(path, file), count))
+            found = list(islice(_recorded_exchanges(path, file, turns), count))
     except OSError as error:
         raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
     except _UNREADABLE as error:
@@ -283,14 +305,16 @@ def recorded(path: Path, count: int) -> list[Exchange]:
     return found
 
 
-def _recorded_exchanges(path: Path, file: Iterable[str]) -> Iterator[Exchange]:
+def _recorded_exchanges(
+    path: Path, file: Iterable[str], turns: int
+) -> Iterator[Exchange]:
     match path.suffix.lower():
         case ".csv":
             rows: Iterable[Mapping[str, Any]] = csv.DictReader(file)
         case ".jsonl":
             rows = (json.loads(line) for line in file if line.strip())
         case ".json":
-            yield from _conversations(json.loads("".join(file)))
+            yield from _conversations(json.loads("".join(file)), turns)
             return
         case suffix:
             raise PlanError(
@@ -313,23 +337,34 @@ def _lengths(row: Mapping[str, Any]) -> Exchange:
                 raise ValueError(
                     f"found lengths of {input_tokens} and {output_tokens} tokens"
                 )
-            return Exchange(input_tokens, output_tokens)
+            blocks = tuple(map(int, row.get("hash_ids") or ()))
+            if min(blocks, default=0) < 0:
+                raise ValueError(
+                    f"found {min(blocks)} in hash_ids; want numbers from 0"
+                )
+            return Exchange(input_tokens, output_tokens, None, blocks)
     raise ValueError(f"found {sorted(map(str, row))[:10]}; want {_WANT}")
 
 
-def _conversations(document: Any) -> Iterator[Exchange]:
-    """Yield what each user wrote first, and the words of its answer as tokens."""
+def _conversations(document: Any, most: int) -> Iterator[Exchange]:
+    """Yield what each user wrote, after all before it, and the words of its answer."""
     if not isinstance(document, list):
         raise ValueError("want a list of conversations")  # noqa: TRY004 - of the file
     for conversation in document:
         turns = conversation.get("conversations") or ()
         # Shared ones may begin with a model's answer, whose question is missing.
-        by_user = (t for t in pairwise(turns) if t[0].get("from", "human") in _USERS)
-        for asked, answered in islice(by_user, 1):
-            question, answer = str(asked["value"]), str(answered["value"])
-            input_tokens, output_tokens = _words_of(question), _words_of(answer)
+        by_user = [
+            place
+            for place, turn in enumerate(turns[:-1])
+            if turn.get("from", "human") in _USERS
+        ]
+        for place in by_user[:most]:
+            so_far = turns[by_user[0] : place + 1]
+            said = "\n".join(str(turn["value"]) for turn in so_far)
+            input_tokens = _words_of(said)
+            output_tokens = _words_of(str(turns[place + 1]["value"]))
             if input_tokens and output_tokens:
-                yield Exchange(input_tokens, output_tokens, question)
+                yield Exchange(input_tokens, output_tokens, said)
 
 
 def _words_of(text: str) -> int:

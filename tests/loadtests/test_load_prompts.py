@@ -138,6 +138,40 @@ def test_shared_conversations_send_their_own_words(tmp_path) -> None:
     assert [p.text for p in found] == ["how are you", "a b"]
 
 
+def test_turns_of_shared_conversations_hold_those_before_them(tmp_path) -> None:
+    path = tmp_path / "s.json"
+    values = ["hi", "yes?", "how are you", "well", "and now", "bye"]
+    turns = [
+        {"from": ("human", "gpt")[place % 2], "value": value}
+        for place, value in enumerate(values)
+    ]
+    path.write_text(json.dumps([{"conversations": turns}] * 2), "utf-8")
+    found = prompts_of(PromptSettings(file=path, turns=2), 10, seed=1)
+    assert found == [Prompt("hi", 1), Prompt("hi\nyes?\nhow are you", 1)] * 2
+
+
+def test_prompts_of_mooncake_share_the_blocks_that_it_recorded(tmp_path) -> None:
+    path = tmp_path / "m.jsonl"
+    rows = [(1200, [4, 7, 9]), (1100, [4, 7, 8]), (600, [5, 7]), (1000, [4])]
+    path.write_text(
+        "".join(
+            json.dumps({"input_length": n, "output_length": 1, "hash_ids": ids}) + "\n"
+            for n, ids in rows
+        )
+    )
+    first, second, third, short = map(
+        words, prompts_of(PromptSettings(file=path), 9, seed=1)
+    )
+    assert list(map(len, (first, second, third, short))) == [n for n, _ in rows]
+    assert first[:1024] == second[:1024]
+    assert first[1024:1100] != second[1024:]
+    assert first[:512] == short[:512] != third[:512]
+    assert third[512:] == first[512:600]
+    assert short[512:] != first[512:1000]
+    again = prompts_of(PromptSettings(file=path), 1, seed=2)
+    assert words(again[0]) != first
+
+
 @pytest.mark.parametrize(
     ("answer", "tokens"),
     [
