@@ -111,7 +111,7 @@ class Intake:
     def copy_whole(self, request: Mapping[str, NDArray[np.generic]]) -> int:
         """Copy a request that is one matrix, as declared, if there is room; its rows.
 
-        It is 0 if the request is not of that kind; `copy_rows` accepts any.
+        It is 0 if the request is not of that kind; `copy` accepts any.
         """
         whole = self._whole
         if whole is None or len(request) != 1:
@@ -132,7 +132,21 @@ class Intake:
         self.filled = last
         return last - first
 
-    def copy_rows(
+    def copy(
+        self, request: Mapping[str, NDArray[np.generic]], drain: Callable[[], None]
+    ) -> int:
+        """Copy a request; return its rows. `drain` empties the ring when it is full."""
+        rows = self.rows_of(request)
+        start = 0
+        while start < rows:
+            if self.filled == self.capacity:
+                drain()
+            stop = min(rows, start + self.capacity - self.filled)
+            self._copy_rows(request, start, stop)
+            start = stop
+        return rows
+
+    def _copy_rows(
         self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
     ) -> None:
         """Copy rows `start:stop`; they must fit into the free part of the ring."""

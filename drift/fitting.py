@@ -93,16 +93,7 @@ class ProfileBuilder:
         if hour != self._hour:
             self._drain()
             self._hour = hour
-        rows = self._intake.rows_of(request)
-        start = 0
-        while start < rows:
-            room = self._intake.capacity - self._intake.filled
-            if room == 0:
-                self._drain()
-                continue
-            stop = min(rows, start + room)
-            self._intake.copy_rows(request, start, stop)
-            start = stop
+        self._intake.copy(request, self._drain)
 
     def _drain(self) -> None:
         if self._intake.filled == 0:

@@ -211,23 +211,10 @@ class Accumulator:
         self, request: Mapping[str, NDArray[np.generic]], *, hour: int | None = None
     ) -> int:
         """Count one request, of an hour of the week; returns its number of rows."""
-        rows = self._intake.copy_whole(request) or self._copy(request)
+        rows = self._intake.copy_whole(request)
+        rows = rows or self._intake.copy(request, self._flush)
         if hour is not None:
             self._hours[hour] += rows
-        return rows
-
-    def _copy(self, request: Mapping[str, NDArray[np.generic]]) -> int:
-        intake = self._intake
-        rows = intake.rows_of(request)
-        start = 0
-        while start < rows:
-            room = intake.capacity - intake.filled
-            if room == 0:
-                self._flush()
-                continue
-            stop = min(rows, start + room)
-            intake.copy_rows(request, start, stop)
-            start = stop
         return rows
 
     def _flush(self) -> None:

@@ -9,8 +9,6 @@ References:
     G. Y. Zou, A. Donner, Construction of confidence limits about effect measures: a
     general approach, Statistics in Medicine 27 (2008) 1693-1702: the interval of a
     difference from the intervals of its two sides.
-    E. B. Wilson, Probable inference, the law of succession, and statistical inference,
-    JASA 22 (1927) 209-212: the interval of a share.
 """
 
 from __future__ import annotations
@@ -96,11 +94,8 @@ def missed_side(waits: Floats, confidence: float) -> Side:
     worth, reason = _worth(missed, confidence)
     if reason:
         return Side(share, reason=reason)
-    z2 = normal.quantile((1.0 + confidence) / 2.0) ** 2
-    middle = (share + z2 / (2.0 * worth)) / (1.0 + z2 / worth)
-    root = math.sqrt(z2 * (share * (1.0 - share) + z2 / (4.0 * worth)) / worth)
-    half = root / (1.0 + z2 / worth)
-    ends = min(middle - half, share), max(middle + half, share)
+    low, high = normal.share_interval(share, worth, confidence)
+    ends = min(low, share), max(high, share)
     return Side(share, *ends, effective_requests=worth)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from exporter.config import configuration
 from exporter.features.energy.energy_settings import PowerSettings
@@ -13,7 +13,7 @@ from loadtests.announce import announced
 from loadtests.efficiency.efficiency_curve import measure
 from loadtests.efficiency.metering import MeteredRun, metered
 from loadtests.efficiency.pairs import compare
-from loadtests.errors import PlanError
+from loadtests.errors import EXIT_INVALID, EXIT_OK, PlanError
 from loadtests.execute import prepared
 from loadtests.interrupt import interruptible
 from loadtests.json_file import publish
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from exporter.features.energy.sources import AnySource
     from loadtests.announce import AnnouncedRun
-
-EXIT_OK: Final = 0
-EXIT_INVALID: Final = 3
 
 
 def run_curve(options: argparse.Namespace) -> int:

@@ -10,12 +10,19 @@ TritonwatchError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from exporter.errors import ConfigError, TritonwatchError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+
+EXIT_OK: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INVALID: Final = 3
+"""The numbers are not valid, or the data do not decide."""
 
 
 class LoadError(TritonwatchError):

@@ -89,21 +89,16 @@ def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> Run
     return replace(result, about=about)
 
 
-def options_of(scenario: Scenario, options: Options) -> Options:
-    """Return the options with timeout, seed, SLO and profile of the scenario."""
+def _sent(scenario: Scenario, mix: Mix, options: Options | None) -> RunResult:
+    profile, target = scenario.profile, scenario.target.target()
     objective = scenario.objective()
-    return replace(
-        options,
+    options = replace(
+        options or Options(),
         timeout_seconds=scenario.timeout_seconds,
         seed=scenario.seed,
         slo_seconds=None if objective is None else objective.limit_seconds,
-        profile=scenario.profile.model_dump(mode="json"),
+        profile=profile.model_dump(mode="json"),
     )
-
-
-def _sent(scenario: Scenario, mix: Mix, options: Options | None) -> RunResult:
-    profile, target = scenario.profile, scenario.target.target()
-    options = options_of(scenario, options or Options())
     if isinstance(profile, ClosedLoop):
         return run_closed(
             target,

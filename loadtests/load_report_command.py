@@ -9,7 +9,7 @@ from loadtests import json_file, result_file
 from loadtests.capacity import search_report
 from loadtests.capacity.search_report import CapacityReport
 from loadtests.efficiency.efficiency_report import EfficiencyReport, PairReport
-from loadtests.errors import PlanError
+from loadtests.errors import EXIT_FINDING, EXIT_INVALID, EXIT_OK, PlanError
 from loadtests.json_file import publish
 from loadtests.report import (
     capacity_document,
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from exporter.settings import Settings
     from loadtests.result import RunResult
 
-EXIT_OK: Final = 0
-EXIT_FINDING: Final = 1
-EXIT_UNKNOWN: Final = 3
 _MODELS: Final[dict[str, type[Settings]]] = {
     "run": RunReport,
     "capacity": CapacityReport,
@@ -107,7 +104,7 @@ def _compare(
         comparison, options.before.name, options.after.name
     )
     publish(options, found, comparison.model_dump_json(indent=2))
-    return {"worse": EXIT_FINDING, "unknown": EXIT_UNKNOWN}.get(
+    return {"worse": EXIT_FINDING, "unknown": EXIT_INVALID}.get(
         comparison.call, EXIT_OK
     )
 

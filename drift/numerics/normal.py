@@ -38,15 +38,17 @@ def quantile(probability: float) -> float:
     return NormalDist().inv_cdf(probability)
 
 
-def share_interval(share: float, samples: float) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share of independent samples, more than 0.
+def share_interval(
+    share: float, samples: float, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Return Wilson's interval of a share of independent samples, more than 0.
 
-    Example: of 9 in 10, 0.596 to 0.982.
+    Example: of 9 in 10, 0.596 to 0.982 at 95 %.
 
     Reference: E. B. Wilson, Journal of the American Statistical Association 22 (1927)
     209-212.
     """
-    z = quantile(0.975)
+    z = quantile((1.0 + confidence) / 2.0)
     scale = 1.0 + z * z / samples
     middle = (share + 0.5 * z * z / samples) / scale
     half = (

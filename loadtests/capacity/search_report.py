@@ -10,6 +10,7 @@ from pydantic import Field
 
 from exporter.settings import Settings
 from loadtests import surroundings
+from loadtests.errors import EXIT_FINDING, EXIT_INVALID, EXIT_OK
 from loadtests.result import finite, quantile_of
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from loadtests.capacity.guarded_runs import Bench, Record
     from loadtests.load_objective import Slo
 
-EXIT_OK: Final = 0
-EXIT_FINDING: Final = 1
-EXIT_INVALID: Final = 3
 FORMAT: Final = "tritonwatch-load-capacity"
 Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from exporter.histograms.histogram import Histogram
 from loadtests.announce import AnnouncedRun
+from loadtests.errors import EXIT_INVALID
 from loadtests.plan import MAX_REQUESTS
-from loadtests.report.objective_report import EXIT_INVALID, exit_of
+from loadtests.report.objective_report import exit_of
 from loadtests.result import About, Requests, RunResult, Unanswered, Verdict
 from loadtests.result_file import unpacked
 from loadtests.scenario import ClosedLoop, to_json

@@ -26,7 +26,7 @@ from loadtests.announce import sidecars_of
 from loadtests.command_options import add_announcers, add_target, add_value
 from loadtests.distributed.coordinator import Coordinator, status_of
 from loadtests.distributed.worker import WorkerRun
-from loadtests.errors import PlanError
+from loadtests.errors import EXIT_USAGE, PlanError
 from loadtests.report import run_document
 from loadtests.report.run_report import report_of
 from loadtests.scenario import ClosedLoop
@@ -36,7 +36,6 @@ from pages import page_text
 if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
-EXIT_USAGE: Final = 2
 _DONE_SECONDS: Final = 10.0
 """Time for the workers' results, once no answer is waited for any more."""
 _WEEK_SECONDS: Final = 7 * 86_400

@@ -14,18 +14,17 @@ import queue
 import signal
 import sys
 import threading
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from exporter.errors import TritonwatchError
-from loadtests import plan, surroundings
-from loadtests.engine import Options, Progress, run_closed, run_open
-from loadtests.execute import options_of, prepared
-from loadtests.profiles.profile import arrivals_of
+from loadtests import surroundings
+from loadtests.engine import Options, Progress
+from loadtests.execute import execute, prepared
 from loadtests.result_file import packed, unpacked
-from loadtests.scenario import ClosedLoop, Scenario
+from loadtests.scenario import Scenario
 
 if TYPE_CHECKING:
     import asyncio
@@ -118,7 +117,7 @@ class _Run:
         self._out = out
         self._stopped = threading.Event()
         self._loop: tuple[asyncio.AbstractEventLoop, Loop] | None = None
-        self._concurrency = 0
+        self._concurrency = self._most = 0
         self._reported: list[NDArray[np.int64]] = []
         """Indexes of the requests in batches that were written."""
         self._thread = threading.Thread(
@@ -128,37 +127,18 @@ class _Run:
     def run(self, start: dict[str, Any]) -> RunResult:
         """Send this worker's share."""
         self._thread.start()
-        scenario, profile = self._scenario, self._scenario.profile
         worker, workers = int(start["worker"]), int(start["workers"])
-        mix = self._mix.begun_at(worker / workers)
-        options = options_of(
-            scenario,
+        return execute(
+            self._scenario,
+            self._mix.begun_at(worker / workers),
             Options(
                 start_at=float(start["start_at"]),
                 progress=self._report_progress,
                 progress_seconds=_PROGRESS_SECONDS,
                 stop=self._stopped.is_set,
-            ),
-        )
-        target = scenario.target.target()
-        if isinstance(profile, ClosedLoop):
-            return run_closed(
-                target,
-                mix,
-                concurrency=self._concurrency,
-                duration_seconds=profile.duration_seconds,
-                # Each worker draws and begins sequences of its own.
-                options=replace(options, seed=scenario.seed + worker),
+                share=(worker, workers),
                 control=self._control,
-            )
-        arrivals = arrivals_of(profile, scenario.seed)
-        chosen = plan.share(plan.checked(arrivals), worker, workers, seed=scenario.seed)
-        return run_open(
-            target,
-            mix,
-            arrivals,
-            in_flight=scenario.in_flight,
-            options=replace(options, chosen=chosen),
+            ),
         )
 
     def _report_progress(self, progress: Progress) -> None:
@@ -175,7 +155,7 @@ class _Run:
         content = {
             "duration_seconds": result.duration_seconds,
             "sender_cpu_seconds": result.sender_cpu_seconds,
-            "in_flight": result.about.in_flight,
+            "in_flight": self._most or result.about.in_flight,
             "reasons": list(result.verdict.reasons),
             "warnings": list(result.verdict.warnings),
             "errors": dict(result.errors),
@@ -196,6 +176,7 @@ class _Run:
             if order.get("stop"):
                 break
             self._concurrency = int(order["concurrency"])
+            self._most = max(self._most, self._concurrency)
             if self._loop is not None:
                 events, loop = self._loop
                 events.call_soon_threadsafe(loop.resize, self._concurrency)

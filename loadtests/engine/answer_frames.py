@@ -26,7 +26,7 @@ from exporter.triton.protocol_types import OutputTensor
 from exporter.triton.tensors import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from exporter.triton.protocol_types import Array
     from loadtests.plan import Body, Entry
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 pb: Final[Any] = service_pb2
 _MAX_FRAMES: Final = 64
 """Maximum of different frames that are cached for an entry."""
-_RAW_CONTENTS: Final = 6
-_LENGTH_DELIMITED: Final = 2
+_SIZE_BITS: Final = 7
+"""Bits of a size in each of its bytes."""
 _CONTENTS: Final = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -93,7 +93,8 @@ class AnswerCheck:
             return f"the answer is not an inference response: {error}"
         fault = self.fault(outputs, body)
         if fault is None and self._learns and message.raw_output_contents:
-            self._learn(answer, body.rows, _grpc_pieces(answer))
+            pieces = _grpc_pieces(answer, message.raw_output_contents)
+            self._learn(answer, body.rows, pieces)
         return fault
 
     def http_fault(
@@ -144,7 +145,7 @@ class AnswerCheck:
     def _learn(
         self, answer: bytes, rows: int, pieces: tuple[tuple[int, bytes], ...]
     ) -> None:
-        if len(self._frames) < _MAX_FRAMES:
+        if pieces and len(self._frames) < _MAX_FRAMES:
             self._frames[len(answer)] = _Frame(rows, pieces)
 
 
@@ -177,43 +178,24 @@ def _typed_content(tensor: Any) -> bytes:
     return encode(array, tensor.datatype)
 
 
-def _grpc_pieces(answer: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Return the pieces of the message outside its raw contents."""
-    pieces: list[tuple[int, bytes]] = []
-    kept_from = 0
-    for number, start, end in _fields(answer):
-        if number == _RAW_CONTENTS:
-            pieces.append((kept_from, answer[kept_from:start]))
-            kept_from = end
-    pieces.append((kept_from, answer[kept_from:]))
-    return tuple(pieces)
+def _grpc_pieces(
+    answer: bytes, contents: Sequence[bytes]
+) -> tuple[tuple[int, bytes], ...]:
+    """Return the pieces of the message outside its raw contents, which come last in it.
 
-
-def _fields(message: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of the content of the length-delimited fields.
-
-    https://protobuf.dev/programming-guides/encoding/; the message is known to be one,
-    and a ModelInferResponse has no fields of other kinds.
+    Each has a tag and its size before it (https://protobuf.dev/programming-guides/encoding/).
+    None where they do not come last: such an answer is not learnt.
     """
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        if tag & 7 != _LENGTH_DELIMITED:
-            return
-        size, position = _varint(message, position)
-        yield tag >> 3, position, position + size
-        position += size
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
-            return value, position
-        shift += 7
+    pieces: list[tuple[int, bytes]] = []
+    end = len(answer)
+    for content in reversed(contents):
+        start = end - len(content)
+        if answer[start:end] != content:
+            return ()
+        head = start - 1 - max(-(-len(content).bit_length() // _SIZE_BITS), 1)
+        pieces.append((head, answer[head:start]))
+        end = head
+    return (*pieces, (0, answer[:end]))
 
 
 def _golden_fault(

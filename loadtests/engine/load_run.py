@@ -76,8 +76,12 @@ class Options:
     """Polled with the progress; True ends the run with its present result."""
     profile: Mapping[str, Any] | None = None
     """The profile of the arrivals; kept in the result."""
-    chosen: NDArray[np.int64] | None = None
-    """Send only these of the arrivals (`plan.share`); the rest are others' to send."""
+    share: tuple[int, int] = (0, 1)
+    """Number of this sender, from 0, and of all that send the schedule together: it sends
+    its share of the arrivals (`plan.share`). Closed loops draw and begin sequences of their own.
+    """
+    control: Callable[[ClosedLoop], None] | None = None
+    """Called with a closed loop when it starts, in its thread, to resize it."""
     backoff: Backoff | None = None
     """Reconnects of the client, and retries of a closed loop after a request without an
     answer; None for the default.
@@ -106,8 +110,8 @@ def run_open(
         raise PlanError(f"found in_flight {in_flight}; want 1 to {MAX_IN_FLIGHT}")
     due = plan.checked(arrivals)
     places = plan.entries(due.size, mix.weights, seed=options.seed)
-    if options.chosen is not None:
-        due, places = due[options.chosen], places[options.chosen]
+    chosen = plan.share(due, *options.share, seed=options.seed)
+    due, places = due[chosen], places[chosen]
     requests = Requests.empty(due.size)
     requests.intended[:] = due
     requests.entry[:] = places
@@ -130,7 +134,6 @@ def run_closed(
     duration_seconds: float,
     requests: int | None = None,
     options: Options | None = None,
-    control: Callable[[ClosedLoop], None] | None = None,
 ) -> RunResult:
     """Keep a number of requests in flight, each followed by the next when it ends.
 
@@ -139,13 +142,13 @@ def run_closed(
     followed by the next after a wait (`Options.backoff`); one that was answered, with an
     error too, at once. Its latencies leave out the requests that a slow server
     did not get.
-    `control` is called with the loop when it starts, in its thread, to resize it.
 
     Raises:
         LoadError: there is no server.
         PlanError: a number is out of range.
     """
     options = options or Options()
+    options = replace(options, seed=options.seed + options.share[0])
     if not 0 <= concurrency <= MAX_CONCURRENCY:
         raise PlanError(f"found concurrency {concurrency}; want 1 to {MAX_CONCURRENCY}")
     if not 0 < duration_seconds <= plan.MAX_SECONDS:
@@ -166,8 +169,8 @@ def run_closed(
             entry_of=draw,
             backoff=options.backoff or Backoff(),
         )
-        if control is not None:
-            control(loop)
+        if options.control is not None:
+            options.control(loop)
         return recorder, loop
 
     result = asyncio.run(

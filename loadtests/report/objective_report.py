@@ -10,6 +10,7 @@ from pydantic import Field
 
 from exporter.settings import Settings
 from loadtests.dependent_intervals import missed_side, quantile_side
+from loadtests.errors import EXIT_FINDING, EXIT_INVALID, EXIT_OK
 from loadtests.load_objective import parse, seconds_of
 from loadtests.result import Outcome, finite
 from pages import units
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from loadtests.result import Floats, Requests, RunResult
     from pages.blocks import Tone
 
-EXIT_OK: Final = 0
-EXIT_FINDING: Final = 1
-EXIT_INVALID: Final = 3
 _CONFIDENCE: Final = 0.95
 
 

@@ -79,7 +79,7 @@ AREAS: Final = {
          "tests/loadtests/test_load_result.py",
          "tests/loadtests/test_capacity_levels.py",
          "tests/exporter/features/runs/test_run_board.py",
-         "tests/loadtests/test_locust_coordinator.py::test_every_time_of_a_request_is_tallied_from_where_it_begins"),
+         "tests/loadtests/test_locust_coordinator.py"),
     ),
     "guards": Area(
         ("exporter/web/basic_auth.py", "exporter/web/web_config.py", "exporter/network/connections.py",

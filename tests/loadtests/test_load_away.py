@@ -87,8 +87,12 @@ def test_a_server_that_is_killed_is_asked_as_seldom_as_the_back_off_says(
         Mix((replace(entry, style=style),)),
         concurrency=CONCURRENCY,
         duration_seconds=60.0,
-        options=Options(timeout_seconds=15.0, progress=outage, progress_seconds=0.05),
-        control=outage.begins,
+        options=Options(
+            timeout_seconds=15.0,
+            progress=outage,
+            progress_seconds=0.05,
+            control=outage.begins,
+        ),
     )
     outage.join()
     requests = result.requests
@@ -145,8 +149,8 @@ class Away:
                     backoff=backoff,
                     progress=progress or self,
                     progress_seconds=0.05,
+                    control=self.begins,
                 ),
-                control=self.begins,
             )
 
 
