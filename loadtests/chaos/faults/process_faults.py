@@ -28,12 +28,8 @@ _END_SECONDS: Final = 2.0
 
 
 def _processes(record: dict[str, Any]) -> list[ProcessRef]:
-    """The processes that a record names, under the key of its fault."""
-    for key in ("processes", "victims"):
-        if key in record:
-            return [ProcessRef.from_record(entry) for entry in record[key]]
-    key = "server" if "server" in record else "sidecar"
-    return [ProcessRef.from_record(record[key])]
+    """The processes that a fault kills or stops."""
+    return [ProcessRef.from_record(entry) for entry in record["processes"]]
 
 
 class _Kill(Fault):
@@ -67,7 +63,8 @@ class KillServer(_Kill):
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return its process, its backend processes and their shared memory."""
-        return Belongings.of(needs.server_of(site)).to_record()
+        found = Belongings.of(needs.server_of(site)).to_record()
+        return {**found, "processes": [found["server"]]}
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
@@ -88,7 +85,7 @@ class KillSidecar(_Kill):
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return its process."""
-        return {"sidecar": needs.sidecar_of(site).to_record()}
+        return {"processes": [needs.sidecar_of(site).to_record()]}
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
@@ -119,7 +116,7 @@ class KillStub(_Kill):
         needs.controlled(site, self.model)
         return {
             "model": self.model,
-            "victims": [victim.to_record() for victim in victims],
+            "processes": [victim.to_record() for victim in victims],
             "http": site.http,
             "belongings": Belongings.of(needs.server_of(site)).to_record(),
         }
@@ -225,7 +222,7 @@ class FreezeStub(_Freeze):
         """Return its processes, and what the server would leave behind if it aborted."""
         victims = needs.stubs_of(site, self.model)
         return {
-            "victims": [victim.to_record() for victim in victims],
+            "processes": [victim.to_record() for victim in victims],
             "belongings": Belongings.of(needs.server_of(site)).to_record(),
         }
 

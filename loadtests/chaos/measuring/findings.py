@@ -104,26 +104,17 @@ def extension_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def recovery_settings(document: Mapping[str, Any]) -> RecoverySettings:
-    """Return the experiment's criteria of recovery."""
-    return RecoverySettings.model_validate(extension_of(document).get("recovery", {}))
-
-
-def detect_settings(document: Mapping[str, Any]) -> tuple[DetectSettings, ...]:
-    """Return the conditions that have to detect the experiment's faults."""
-    given = extension_of(document).get("detect", [])
-    entries = given if isinstance(given, list | tuple) else [given]
-    return tuple(map(DetectSettings.model_validate, entries))
-
-
 def findings(evidence: Evidence) -> Findings:
     """Return the findings on a repetition.
 
     Raises:
         PlanError: its load was a closed loop.
     """
-    settings = recovery_settings(evidence.experiment)
-    wanted = detect_settings(evidence.experiment)
+    ours = extension_of(evidence.experiment)
+    settings = RecoverySettings.model_validate(ours.get("recovery", {}))
+    given = ours.get("detect", [])
+    detect = given if isinstance(given, list | tuple) else [given]
+    wanted = tuple(map(DetectSettings.model_validate, detect))
     faults = spans(evidence.events, settings.hold_seconds)
     answers = None if evidence.load is None else answers_of(evidence.load)
     found = tuple(

@@ -132,7 +132,8 @@ class Repetition:
             self._options.state,
             name,
             deadline_seconds=_BRING_UP_SECONDS + 2 * self._seconds(),
-            scratch=scratch,
+            scratch=str(scratch),
+            target=self._extension.target.others,
         )
         try:
             with kept as faults, contextlib.ExitStack() as stack:
@@ -380,7 +381,7 @@ def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
     """
     extension = loaded.experiment.extension
     require_allowed(loaded.experiment.touched, options.allow)
-    require_undone(options.state)
+    require_undone(options.state, extension.target.others)
     found: list[Evidence] = []
     for repetition in range(extension.repetitions):
         try:

@@ -105,6 +105,11 @@ class Target(Settings):
         """Its name on the allow-list."""
         raise NotImplementedError
 
+    @property
+    def others(self) -> str | None:
+        """Its name where other experiments may break it, too."""
+        return None if self.name == ALWAYS_ALLOWED else self.name
+
     def opened(self, around: Surroundings) -> AbstractContextManager[Site]:
         """Start or find the target; a target that was started ends with the block.
 

@@ -94,16 +94,18 @@ class Injections:
 
 @contextlib.contextmanager
 def injections(
-    folder: Path, run: str, *, deadline_seconds: float, scratch: Path | None = None
+    folder: Path, run: str, *, deadline_seconds: float, **header: str | None
 ) -> Generator[Injections]:
     """A journal and a watchdog for a block, at whose end everything is undone.
+
+    `header` has fields of the journal's first line.
 
     Raises:
         JournalError: there is no journal to be had in the folder.
         FaultFailedError: there is no watchdog to be had, or at the end of the block
             something could not be undone.
     """
-    journal = Journal.create(folder, run, scratch)
+    journal = Journal.create(folder, run, **header)
     left: list[str] = []
     try:
         with running_watchdog(journal, deadline_seconds) as watchdog:

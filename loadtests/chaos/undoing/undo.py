@@ -60,19 +60,26 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
     return tuple(run for run in found if run is not None)
 
 
-def require_undone(folder: Path) -> None:
-    """Refuse to go on where a run that has ended has left faults on this host.
+def require_undone(folder: Path, target: str | None) -> None:
+    """Refuse to begin where a run has left faults on this host, or one breaks the target.
+
+    `target` is its name; None where it is the experiment's own.
 
     Raises:
-        JournalError: one has, or a journal cannot be read.
+        JournalError: so it is, or a journal cannot be read.
     """
     for path in sorted(folder.glob(f"*{journals.SUFFIX}")):
         descriptor = journals.lock(path)
-        if descriptor is None:
+        if descriptor is not None:
+            os.close(descriptor)
+        elif not path.exists():
             continue
-        os.close(descriptor)
         contents = journals.read(path)
-        if contents.entries and contents.host in {None, platform.node()}:
+        if contents.host not in {None, platform.node()}:
+            continue
+        if descriptor is None and target is not None and contents.target == target:
+            raise JournalError(f"{path}: another experiment on {target} is running")
+        if descriptor is not None and contents.entries:
             kinds = ", ".join(entry.kind for entry in contents.entries)
             raise JournalError(
                 f"{path}: an earlier experiment has left {kinds}; run `tritonwatch chaos undo`"
@@ -84,23 +91,23 @@ def _undo(path: Path, *, force: bool) -> UndoneRun | None:
     run = path.name.removesuffix(journals.SUFFIX)
     try:
         descriptor = journals.lock(path, even_locked=force)
-    except JournalError as error:
+        if descriptor is None:
+            return UndoneRun(run, path, busy=True) if path.exists() else None
+        try:
+            held = Journal(path, descriptor, "")
+            contents = held.contents()
+            if contents.host not in {None, platform.node()} and not force:
+                # On a shared file system; the processes here are others.
+                there = (
+                    f"run it on host {contents.host!r}, where the faults are; if that is "
+                    "the former name of this host, add --force"
+                )
+                return UndoneRun(contents.run, path, problems=(there,))
+            return undo_journal(held, contents)
+        finally:
+            os.close(descriptor)
+    except (JournalError, OSError) as error:
         return UndoneRun(run, path, problems=(str(error),))
-    if descriptor is None:
-        return UndoneRun(run, path, busy=True) if path.exists() else None
-    try:
-        contents = journals.read(path)
-        if contents.host not in {None, platform.node()} and not force:
-            # On a shared file system; the processes here are others.
-            there = (
-                f"run it on host {contents.host!r}, where the faults are; if that is "
-                "the former name of this host, add --force"
-            )
-            return UndoneRun(contents.run, path, problems=(there,))
-        held = Journal(path, descriptor, contents.token or "")
-        return undo_journal(held, contents)
-    finally:
-        os.close(descriptor)
 
 
 def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
@@ -112,15 +119,11 @@ def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
     if contents.scratch is not None:
         left = journals.remove_scratch(contents.scratch)
         problems += [] if left is None else [left]
-    if not _runs(contents):  # it would record later faults in a file that is gone
+    runner = contents.runner
+    # Another one that runs would record later faults in a file that is gone.
+    if runner is None or runner.pid == os.getpid() or not runner.alive:
         journals.remove_if_done(held.path)
     return UndoneRun(contents.run, held.path, tuple(undone), tuple(problems))
-
-
-def _runs(contents: Contents) -> bool:
-    """Return whether the runner is another process and alive."""
-    runner = contents.runner
-    return runner is not None and runner.pid != os.getpid() and runner.alive
 
 
 def revert_entries(

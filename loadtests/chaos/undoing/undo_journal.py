@@ -51,8 +51,9 @@ class Entry:
 class Contents:
     """The contents of a journal."""
 
-    path: Path
     run: str
+    target: str | None
+    """Name of the target that it breaks, unless that is its own."""
     runner: ProcessRef | None
     token: str | None
     """Token in the environment of every process that the run started."""
@@ -76,8 +77,8 @@ class Journal:
         self._next = 1
 
     @classmethod
-    def create(cls, folder: Path, run: str, scratch: Path | None = None) -> Self:
-        """A new one, `run` being its name, locked.
+    def create(cls, folder: Path, run: str, **header: str | None) -> Self:
+        """A new one, `run` being its name, locked; `header` has `scratch` and `target`.
 
         Raises:
             JournalError: the folder cannot be written to.
@@ -106,7 +107,7 @@ class Journal:
                 "runner": None if runner is None else runner.to_record(),
                 "token": journal.token,
                 "host": platform.node(),
-                "scratch": None if scratch is None else str(scratch),
+                **header,
             }
         )
         _sync_folder(folder)
@@ -180,10 +181,13 @@ def _contents(path: Path, raw: bytes) -> Contents:
         try:
             _apply(json.loads(line), header, entries)
         except (ValueError, LookupError, TypeError, RecursionError):
-            problems.append(f"{path}, line {number}: not a line of an undo journal")
+            problems.append(
+                f"{path}, line {number}: not a line of an undo journal; if nothing else "
+                "is left, delete the file"
+            )
     scratch, runner = header.get("scratch"), header.get("runner")
     return Contents(
-        path=path,
+        target=header.get("target"),
         run=str(header.get("run", path.name.removesuffix(SUFFIX))),
         runner=None if runner is None else ProcessRef.from_record(runner),
         token=header.get("token"),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from loadtests.chaos.primitives.process_refs import ProcessRef, first_line, why_silent
 from loadtests.chaos.undoing.undo import raise_priority, undo_journal
-from loadtests.chaos.undoing.undo_journal import Journal, JournalError
+from loadtests.chaos.undoing.undo_journal import Journal
 from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
@@ -113,10 +113,7 @@ def main(arguments: list[str]) -> int:
         _end_runner(held.contents(), pipe)
     contents = held.contents()
     if contents.entries or path.exists():
-        done = undo_journal(held, contents)
-        if path.exists() and done.problems:
-            with contextlib.suppress(JournalError):
-                held.write({"left": done.problems})
+        undo_journal(held, contents)
     return 0
 
 

@@ -60,7 +60,9 @@ def test_a_line_that_was_being_written_had_not_begun(tmp_path: Path) -> None:
 def test_a_line_in_the_middle_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     path = abandoned(tmp_path, {"run": "gone"}, {"open": "x", "kind": 3}, {"closed": 7})
     found = undo_all(tmp_path)[0]
-    assert found.problems == (f"{path}, line 2: not a line of an undo journal",)
+    (problem,) = found.problems
+    assert problem.startswith(f"{path}, line 2: not a line of an undo journal")
+    assert problem.endswith("delete the file")
     assert path.exists()
 
 
@@ -88,7 +90,7 @@ def test_what_a_gone_runner_left_is_undone_once_and_again(
 def test_what_undo_does_not_do_is_not_told_as_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed = {"open": 1, "kind": "kill_sidecar", "record": {"sidecar": [1, 1]}}
+    killed = {"open": 1, "kind": "kill_sidecar", "record": {"processes": [[1, 1]]}}
     abandoned(tmp_path, {"run": "gone"}, killed)
     assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 0
     said = capsys.readouterr().out
@@ -135,7 +137,7 @@ def test_records_of_another_version_are_told_with_their_file_and_kept(
 def test_a_runner_that_cannot_be_read_is_told(tmp_path: Path, runner: object) -> None:
     path = abandoned(tmp_path, {"run": "gone", "runner": runner})
     [problem] = undo_all(tmp_path)[0].problems
-    assert problem == f"{path}, line 1: not a line of an undo journal"
+    assert f"{path}, line 1: not a line of an undo journal" in problem
     assert path.exists()
 
 

@@ -28,6 +28,7 @@ from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.running.experiment_load import with_right_answers
 from loadtests.chaos.running.repetition import RunOptions, run
 from loadtests.chaos.targets.chaos_target import NotAllowedError
+from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.undo import require_undone
 from loadtests.chaos.undoing.undo_journal import JournalError
 from loadtests.engine import run_closed
@@ -161,8 +162,15 @@ def test_nothing_is_broken_while_faults_of_an_earlier_run_are_left(
         experiments.run(experiments.document(injecting(FREEZE, 0.1)))
     # What is left on another host that shares the folder is of no concern here.
     abandoned(experiments.state, {"run": "gone", "host": "elsewhere"}, fault)
-    require_undone(experiments.state)
+    require_undone(experiments.state, NAME)
     journal.unlink()
+    # Nor is an experiment on another target.
+    with injections(experiments.state, "other", deadline_seconds=60, target=NAME):
+        require_undone(experiments.state, "process:other")
+        with pytest.raises(
+            JournalError, match=f"another experiment on {NAME} is running"
+        ):
+            experiments.run(experiments.document(injecting(FREEZE, 0.1)))
 
 
 def test_a_crossed_limit_ends_the_experiment_and_undoes(

@@ -56,6 +56,30 @@ def test_a_journal_that_cannot_be_written_holds_up_no_undo(
     assert file.read_bytes() == before
 
 
+def test_a_journal_that_cannot_be_read_keeps_none_of_the_others(
+    tmp_path: Path, victim: ProcessRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim.send(signal.SIGSTOP)
+    assert victim.wait_until("T", patience())
+    fault = {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)}
+    broken = abandoned(tmp_path, {"run": "broken"}).rename(
+        tmp_path / f"broken{journals.SUFFIX}"
+    )
+    abandoned(tmp_path, {"run": "gone"}, fault)
+    unreadable, read = broken.stat().st_ino, os.pread
+
+    def bad_sector(descriptor: int, *more: int) -> bytes:
+        if os.fstat(descriptor).st_ino == unreadable:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(descriptor, *more)
+
+    monkeypatch.setattr(journals.os, "pread", bad_sector)
+    first, second = undo_all(tmp_path)
+    assert "Input/output error" in first.problems[0]
+    assert second.undone == ("freeze_server",)
+    assert victim.state != "T"
+
+
 def test_a_journal_on_a_volume_that_is_read_only_now_is_undone(
     tmp_path: Path, victim: ProcessRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
