@@ -16,6 +16,7 @@ from exporter.access.collector_base import Access, Documented
 from exporter.access.inventory import InventoryBoard
 from exporter.access.mirror_hub import MirrorHub
 from exporter.access.own_traffic import OwnTraffic
+from exporter.access.probe_base import ProbeSettings
 from exporter.access.readiness import ReadinessHold
 from exporter.access.span_buffer import SpanBuffer
 from exporter.config import connect
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import CollectorSettings
     from exporter.access.inventory import ModelKey
-    from exporter.access.probe_base import ProbeSettings
     from exporter.catalogue.probe_outcomes import Outcome
     from exporter.config.configuration import Config
     from exporter.output.otlp_settings import OtlpSettings
@@ -183,7 +183,7 @@ class Sidecar:
 
     @property
     def collectors(self) -> list[object]:
-        """The collectors themselves, for commands that run one of them."""
+        """The collectors and probes themselves, for commands that run one of them."""
         return [r.collector for r in self._running.values() if r.collector is not None]
 
     @property
@@ -308,15 +308,12 @@ class Sidecar:
             wanted[_OTLP] = config.otlp
         self.access.spans.wanted = config.otlp is not None and config.otlp.traces
         replaced = self._end_replaced(wanted, keep=keep)
-        for kind, collector in collectors.items():
-            if kind not in self._running:
-                runner, built = self._collector_runner(kind, collector)
+        for name, settings in (*collectors.items(), *probes.items()):
+            if name not in self._running:
+                runner, built = self._built(name, settings)
                 if isinstance(built, lifetimes.Inheriting):
-                    built.inherit(replaced.get(kind))
-                self._run(kind, collector, runner, built)
-        for label, probe in probes.items():
-            if label not in self._running:
-                self._run(label, probe, self._probe_runner(label, probe))
+                    built.inherit(replaced.get(name))
+                self._run(name, settings, runner, built)
         if config.otlp is not None and _OTLP not in self._running:
             self._run(_OTLP, config.otlp, self._otlp_runner(config, config.otlp))
 
@@ -348,19 +345,17 @@ class Sidecar:
         ending.add(task)
         task.add_done_callback(ending.discard)
 
-    def _collector_runner(
-        self, name: str, settings: CollectorSettings
+    def _built(
+        self, name: str, settings: CollectorSettings | ProbeSettings
     ) -> tuple[Runner, object]:
+        clocks = self._clock, self._wall_clock
+        if isinstance(settings, ProbeSettings):
+            probe = settings.build(self.access)
+            board = self.access.board
+            return ProbeRunner(name, settings, probe, board, self._rng, *clocks), probe
         collector = settings.build(self.access)
-        runner = CollectorRunner(
-            name,
-            settings,
-            collector,
-            self._clock,
-            self._wall_clock,
-            self.access.readiness.held_up,
-        )
-        return runner, collector
+        held_up = self.access.readiness.held_up
+        return CollectorRunner(name, settings, collector, *clocks, held_up), collector
 
     def _follow_taps(self) -> None:
         where = self.config.listen.tap
@@ -386,15 +381,4 @@ class Sidecar:
             self.access.spans,
             time.time_ns,
             int(self._started_at * 1e9),
-        )
-
-    def _probe_runner(self, name: str, settings: ProbeSettings) -> Runner:
-        return ProbeRunner(
-            name,
-            settings,
-            settings.build(self.access),
-            self.access.board,
-            self._rng,
-            self._clock,
-            self._wall_clock,
         )

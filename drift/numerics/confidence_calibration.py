@@ -25,7 +25,6 @@ from drift.numerics import dependence
 if TYPE_CHECKING:
     from drift.numerics.normal import Floats, Ints
 
-BINS: Final = 10
 LEAST_SAMPLES: Final = 50
 LEAST_OUTPUTS: Final = 50
 MOST_OUTSIDE: Final = 0.05
@@ -44,17 +43,6 @@ Condition = Literal[
     "no_drift",
     "golden_agrees",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """One bar of the reliability diagram: confidence said, accuracy found."""
-
-    low: float
-    high: float
-    count: int
-    confidence: float
-    accuracy: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +76,6 @@ class Calibration:
     """(samples,) which of them are copies of one another: those of one number."""
     independent: float
     """Number of golden answers without copies that carry as much information."""
-    bins: tuple[Bin, ...]
 
     @property
     def samples(self) -> int:
@@ -99,13 +86,6 @@ class Calibration:
     def accuracy(self) -> float:
         """Share of the golden answers that are right."""
         return float(self.blocks[:, 2].sum() / self.samples)
-
-    @property
-    def error(self) -> float:
-        """Expected calibration error: mean distance of confidence and accuracy."""
-        return sum(
-            bar.count * abs(bar.confidence - bar.accuracy) for bar in self.bins
-        ) / max(1, self.samples)
 
     def accuracy_of(self, confidences: Floats) -> Floats:
         """Return how often answers of these confidences are right."""
@@ -221,7 +201,6 @@ def calibrate(
         confidences,
         groups,
         order.size / dependence.copies_inflation(groups).phi,
-        _reliability(confidences, right),
     )
 
 
@@ -258,21 +237,3 @@ def _squares(groups: Ints, starts: np.ndarray[tuple[int], np.dtype[np.intp]]) ->
     pairs, counts = np.unique(np.stack([block, groups]), axis=1, return_counts=True)
     squares = np.square(counts.astype(np.float64))
     return np.bincount(pairs[0], squares, len(starts)).astype(np.float64)
-
-
-def _reliability(confidences: Floats, right: Floats) -> tuple[Bin, ...]:
-    place = np.minimum((confidences * BINS).astype(np.intp), BINS - 1)
-    counts = np.bincount(place, minlength=BINS)
-    said = np.bincount(place, weights=confidences, minlength=BINS)
-    found = np.bincount(place, weights=right, minlength=BINS)
-    return tuple(
-        Bin(
-            i / BINS,
-            (i + 1) / BINS,
-            int(counts[i]),
-            float(said[i] / counts[i]),
-            float(found[i] / counts[i]),
-        )
-        for i in range(BINS)
-        if counts[i]
-    )

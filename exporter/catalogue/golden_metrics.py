@@ -91,18 +91,6 @@ GOLDEN_BUDGET: Final = MetricSpec(
     " resource (requests, busy: seconds on the wire over busy seconds).",
     (*_SET, "of"),
 )
-GOLDEN_RELIABILITY: Final = MetricSpec(
-    "triton_golden_reliability_ratio",
-    "Reliability curve: accuracy of the golden answers whose confidence is in the"
-    " bin, one of ten, that starts at `bin`. Absent for an empty bin.",
-    (*_SET, "bin"),
-)
-GOLDEN_CALIBRATION_ERROR: Final = MetricSpec(
-    "triton_golden_calibration_error_ratio",
-    "Expected calibration error: mean difference between confidence and accuracy"
-    " over the bins.",
-    _SET,
-)
 OUTPUT_CONFIDENCE: Final = MetricSpec(
     "triton_output_confidence_ratio",
     "Mean confidence (largest probability) of the latest answers, by source:"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer: arrays or an error, and whether it came from a cache."""
+    """A model's answer: arrays or an error, and whether it may have come from a cache."""
 
     request_id: str
     seconds: float
@@ -86,7 +86,7 @@ class Asker:
             # Without the reads of the statistics around it.
             seconds = reply.duration_seconds
             outputs = self._outputs(reply)
-            cached = self._hits(watched) != hits
+            cached = hits is None or self._hits(watched) != hits
         except errors.TritonError as found:
             outputs, error = {}, found
         if seconds is None:
@@ -127,17 +127,20 @@ class Asker:
             return joined_outputs(self.spec, reply)
         return {output.name: decode(output) for output in reply.outputs}
 
-    def _hits(self, watched: Watched) -> int:
+    def _hits(self, watched: Watched) -> int | None:
         """Cache hits of the model and its steps; 0 where none has a response cache.
 
-        A hit of another client in between counts as ours: an answer that may come from
-        the cache proves nothing.
+        None if they cannot be read. A hit of another client in between counts as ours:
+        an answer that may come from the cache proves nothing.
         """
         if not watched.cached:
             return 0
-        return execution_evidence.read(
-            self.access.grpc, watched, self.timeout_seconds
-        ).hits(watched)
+        try:
+            return execution_evidence.read(
+                self.access.grpc, watched, self.timeout_seconds
+            ).hits(watched)
+        except errors.TritonError:
+            return None
 
     def _drawn(
         self, name: str, inputs: Mapping[str, Array]

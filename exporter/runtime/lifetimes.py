@@ -19,7 +19,7 @@ CLOSE_SECONDS: Final = 10.0
 
 @runtime_checkable
 class Closing(Protocol):
-    """A collector that leaves something to be put back."""
+    """A collector or probe that leaves something to be put back."""
 
     def close(self) -> None:
         """Restore what it changed, in a worker thread. Called once, after the last `collect`."""
@@ -28,7 +28,7 @@ class Closing(Protocol):
 
 @runtime_checkable
 class Inheriting(Protocol):
-    """A collector that keeps what a reload did not change."""
+    """A collector or probe that keeps what a reload did not change."""
 
     def inherit(self, predecessor: object) -> None:
         """Take over the state of a predecessor's entries whose settings are the same.

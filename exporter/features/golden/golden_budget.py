@@ -148,6 +148,21 @@ class LossChart:
         return min(max(0, level + (-self.down if right else self.up)), self.limit)
 
 
+@dataclass(slots=True)
+class Watched:
+    """The accuracy of one model version on one golden set, and the alarm of its loss."""
+
+    sha256: str = ""
+    """Hash of the golden set."""
+    baseline: float | None = None
+    """Learnt accuracy."""
+    learnt_from: str = ""
+    """Version of the model that `baseline` is of: this one or the one before."""
+    level: int = 0
+    """Level of the chart."""
+    alarm: bool = False
+
+
 def loss_chart(settings: GoldenSettings, accuracy: float) -> LossChart:
     """The chart that the settings ask for."""
     return LossChart.of(accuracy, settings.loss, settings.samples_per_false_alarm)

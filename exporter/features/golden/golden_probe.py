@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from exporter import catalogue
 from exporter.access.probe_base import Target, Verdict
 from exporter.errors import GoldenDataError
 from exporter.features.golden import golden_data
+from exporter.features.golden.golden_budget import Watched
 from exporter.features.golden.golden_state import ModelState
 from exporter.own_requests.sending import speaks_http
 from exporter.samples import Sample
@@ -36,31 +38,45 @@ class GoldenProbe:
     """Sends the golden set to each model, a few samples at a time, within the budget."""
 
     def __init__(self, settings: GoldenSettings, access: Access) -> None:
-        self._settings = settings
+        self.settings = settings
         self._access = access
         self._lock = threading.Lock()
         # Of the file and what was read of it: a scrape does not wait for a disk.
         self._reading = threading.Lock()
         self._states: dict[ModelKey, ModelState] = {}
-        self._baselines: dict[str, float] = {}
+        self.watched: dict[ModelKey, Watched] = {}
+        """Of versions that are gone as well: they may come back."""
         self._found: GoldenSet | GoldenDataError | None = None
         self._stamp: tuple[int, int, int] | None = None
         self._checked_at = -_CHECK_FILE_SECONDS
         self._problems: dict[ModelKey, str] = {}
+
+    def inherit(self, predecessor: object) -> None:
+        """Keep the baselines and alarms if the golden data are the same."""
+        if not isinstance(predecessor, GoldenProbe):
+            return
+        if predecessor.settings.data == self.settings.data:
+            # A copy: the predecessor may still be in its last attempt.
+            self.watched = {
+                key: replace(watched, level=0)
+                for key, watched in predecessor.watched.copy().items()
+            }
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model of the filter, by the one protocol."""
         chosen = [
             (key, spec)
             for key, spec in inventory.models.items()
-            if self._settings.models.matches(spec.name)
+            if self.settings.models.matches(spec.name)
         ]
         with self._lock:
             for gone in {*self._states, *self._problems} - {key for key, _ in chosen}:
                 self._states.pop(gone, None)
                 self._problems.pop(gone, None)
                 self._access.calibration.forget(gone)
-        http = self._settings.protocol == "http" and self._access.http is not None
+            for key, _ in chosen:
+                self.watched.setdefault(key, self._before(key[0]))
+        http = self.settings.protocol == "http" and self._access.http is not None
         return [
             Target(
                 key,
@@ -70,6 +86,14 @@ class GoldenProbe:
             )
             for key, spec in chosen
         ]
+
+    def _before(self, model: str) -> Watched:
+        """Return the baseline for a version that comes now: that of the latest before it."""
+        found = Watched()
+        for (name, _), watched in self.watched.items():
+            if name == model and watched.baseline is not None:
+                found = replace(watched, level=0, alarm=False)
+        return found
 
     def attempt(self, target: Target) -> Verdict | None:
         """Send the next few samples; None where the budget is used up."""
@@ -92,7 +116,7 @@ class GoldenProbe:
         with self._lock:
             states, unusable = list(self._states.values()), list(self._problems)
         found = [sample for state in states for sample in state.samples()]
-        dataset = self._settings.dataset
+        dataset = self.settings.dataset
         return found + [
             Sample(catalogue.GOLDEN_USABLE, 0, (*key, dataset)) for key in unusable
         ]
@@ -101,19 +125,22 @@ class GoldenProbe:
         golden = self._golden()
         with self._lock:
             state = self._states.get(target.key)
+            watched = self.watched[target.key]
         if state is not None and state.fits(spec, golden):
             return state
-        rng = np.random.default_rng(self._settings.seed)
+        if watched.sha256 != golden.sha256:
+            watched = Watched(golden.sha256)
+        rng = np.random.default_rng(self.settings.seed)
         made = ModelState(
-            self._settings, self._access, spec, target, golden, self._baselines, rng
+            self.settings, self._access, spec, target, golden, watched, rng
         )
         with self._lock:
-            self._states[target.key] = made
+            self._states[target.key], self.watched[target.key] = made, watched
         return made
 
     def _golden(self) -> GoldenSet:
         """The set as the file has it now; read again when the file changed."""
-        wanted = self._settings.data
+        wanted = self.settings.data
         with self._reading:
             now = self._access.clock()
             if now - self._checked_at >= _CHECK_FILE_SECONDS:

@@ -134,7 +134,8 @@ class GoldenSettings(ProbeSettings):
     baseline_accuracy: float | None = Field(default=None, gt=0, le=1)
     """Accuracy of the model when it is healthy. Default: the accuracy that `golden
     record` wrote, or else that of the first round, in which the model is assumed to be
-    healthy.
+    healthy. It is learnt anew when tritonwatch starts or the data change. A version that
+    comes later has to be at least as accurate as the one before.
     """
     loss: float = Field(default=0.02, gt=0, lt=1)
     """Loss of accuracy that raises an alarm: 0.02 is two percentage points."""

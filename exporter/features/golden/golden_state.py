@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from drift.numerics.confidence_calibration import Calibration
     from drift.numerics.normal import Bools, Ints
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Target
+    from exporter.features.golden.golden_budget import Watched
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.samples import AnySample
@@ -52,14 +52,14 @@ class ModelState:
         spec: ModelSpec,
         target: Target,
         golden: GoldenSet,
-        baselines: dict[str, float],
+        watched: Watched,
         rng: np.random.Generator,
     ) -> None:
         self._settings = settings
         self._access = access
         self._spec = spec
         self._golden = golden
-        self._baselines = baselines
+        self._watched = watched
         self._rng = rng
         self._labels = (*target.key, settings.dataset)
         self._asker = Asker(
@@ -80,17 +80,14 @@ class ModelState:
         self._left: deque[Ints] = deque()
         self._outcomes: Counter[str] = Counter()
         self._rounds = 0
-        self._loss_level = 0
-        self._loss_alarm = False
-        self._calibration: Calibration | None = None
         self._scored_at = -_SCORE_SECONDS
         self._answered_at = access.clock()
         self._scores: Sequence[AnySample] = ()
         self._published: Sequence[AnySample] = ()
 
     def fits(self, spec: ModelSpec, golden: GoldenSet) -> bool:
-        """Return whether this is still the same model and the same file."""
-        return spec == self._spec and golden is self._golden
+        """Return whether this is still the same model and the same set."""
+        return spec == self._spec and golden.sha256 == self._golden.sha256
 
     def samples(self) -> Sequence[AnySample]:
         """Return the samples of the latest attempt; of old answers only the counters."""
@@ -178,62 +175,69 @@ class ModelState:
             )
         return answer.verdict(judged.fault)
 
+    @property
+    def _given(self) -> float | None:
+        return self._settings.baseline_accuracy or self._golden.accuracy
+
+    @property
     def _baseline(self) -> float | None:
-        given = self._settings.baseline_accuracy
-        if given is not None:
-            return given
-        if self._golden.accuracy is not None:
-            return self._golden.accuracy
-        return self._baselines.get(self._spec.name)
+        return self._given or self._watched.baseline
 
     def _watch_loss(self, right: Bools) -> None:
-        baseline = self._baseline()
+        baseline, watched = self._baseline, self._watched
         if baseline is None:
             return
         chart = loss_chart(self._settings, baseline)
         for is_right in right.tolist():
-            self._loss_level = chart.step(self._loss_level, right=is_right)
-            if self._loss_level >= chart.limit and not self._loss_alarm:
-                self._loss_alarm = True
+            watched.level = chart.step(watched.level, right=is_right)
+            if watched.level >= chart.limit and not watched.alarm:
+                watched.alarm = True
                 log.warning(
                     "golden_accuracy_lost",
                     model=self._spec.name,
                     version=self._spec.version,
                     baseline=baseline,
+                    baseline_version=watched.learnt_from,
                     dataset=self._settings.dataset,
                 )
 
     def _end_round(self) -> None:
         self._rounds += 1
-        scoring = self._scoring
+        scoring, watched = self._scoring, self._watched
         if scoring.right is None or not scoring.answered.any():
             return
         accuracy = float(scoring.right[scoring.answered].mean())
-        if self._baseline() is None and not accuracy:
+        if self._baseline is None and not accuracy:
             # Nothing to lose: all of it is lost already.
-            self._loss_alarm = True
-        elif self._baseline() is None and scoring.answered.all():
-            self._baselines[self._spec.name] = accuracy
-            log.info(
-                "golden_baseline_learnt",
-                model=self._spec.name,
-                version=self._spec.version,
-                dataset=self._settings.dataset,
-                accuracy=accuracy,
-            )
-        baseline = self._baseline()
+            watched.alarm = True
+        elif self._given is None and scoring.answered.all():
+            self._learn(accuracy)
+        baseline = self._baseline
         # Samples without an answer show no recovery.
         at_least = float((scoring.right & scoring.answered).mean())
         healed = _HEALED * self._settings.loss
-        if self._loss_alarm and baseline is not None and at_least > baseline - healed:
-            self._loss_alarm, self._loss_level = False, 0
+        if watched.alarm and baseline is not None and at_least > baseline - healed:
+            watched.alarm, watched.level = False, 0
         made = scoring.calibration()
         if made is not None:
-            self._calibration = made
             found = Calibrated(
                 scoring.output, self._settings.dataset, made, scoring.reading.logits
             )
             self._access.calibration.publish(self._labels[:2], found)
+
+    def _learn(self, accuracy: float) -> None:
+        """Learn the baseline once; it is at least that of the version before."""
+        watched, version = self._watched, self._spec.version
+        if watched.learnt_from == version or accuracy < (watched.baseline or 0.0):
+            return
+        watched.baseline, watched.learnt_from = accuracy, version
+        log.info(
+            "golden_baseline_learnt",
+            model=self._spec.name,
+            version=version,
+            dataset=self._settings.dataset,
+            accuracy=accuracy,
+        )
 
     def _read_production(self) -> None:
         snapshot = self._access.work.current
@@ -279,12 +283,6 @@ class ModelState:
         for number, share in scoring.class_shares().items():
             if number < _SHOWN_CLASSES:
                 yield Sample(catalogue.OUTPUT_CLASS, share, (*source, str(number)))
-        if self._calibration is not None:
-            for bar in self._calibration.bins:
-                labels = (*self._labels, f"{bar.low:g}")
-                yield Sample(catalogue.GOLDEN_RELIABILITY, bar.accuracy, labels)
-            error = self._calibration.error
-            yield Sample(catalogue.GOLDEN_CALIBRATION_ERROR, error, self._labels)
 
     def _counted(self, now: float) -> Iterator[AnySample]:
         labels = self._labels
@@ -294,15 +292,14 @@ class ModelState:
         yield Sample(catalogue.GOLDEN_USABLE, 1, labels)
         yield Sample(catalogue.GOLDEN_INFO, 1, (*labels, self._golden.sha256))
         yield Sample(catalogue.GOLDEN_ROUNDS, self._rounds, labels)
-        baseline = self._baseline()
+        baseline, alarm = self._baseline, self._watched.alarm
         scoring = self._scoring
         if scoring.right is not None and baseline is not None:
             yield Sample(catalogue.GOLDEN_BASELINE, baseline, (*labels, "accuracy"))
             held = loss_chart(self._settings, baseline).arl
             yield Sample(catalogue.GOLDEN_RUN_LENGTH, held, labels)
-        if scoring.right is not None and (baseline is not None or self._loss_alarm):
-            failing = (*labels, "labels")
-            yield Sample(catalogue.GOLDEN_FAILING, self._loss_alarm, failing)
+        if scoring.right is not None and (baseline is not None or alarm):
+            yield Sample(catalogue.GOLDEN_FAILING, alarm, (*labels, "labels"))
         if scoring.is_checked and scoring.answered.any():
             wrong = not scoring.matched[scoring.answered].all()
             yield Sample(catalogue.GOLDEN_FAILING, wrong, (*labels, "expected"))

@@ -17,6 +17,8 @@ from waiting import patience
 from exporter.access.collector_base import CollectorSettings
 from exporter.app import Sidecar
 from exporter.config.configuration import Config
+from exporter.features.golden.golden_budget import Watched
+from exporter.features.golden.golden_probe import GoldenProbe
 from exporter.features.slo.slo_collector import SloCollector
 from exporter.features.spc.spc_collector import SpcCollector
 from exporter.features.traces.traces_collector import TracesSettings
@@ -267,7 +269,13 @@ def judged(port, *names, **changes):
     return Config.model_validate(
         {
             "target": {"grpc": f"localhost:{port}"},
-            "probes": [],
+            "probes": [
+                {
+                    "kind": "golden",
+                    "data": {"file": "set.npz"},
+                    "interval_seconds": 600 + len(names),
+                }
+            ],
             "slos": [
                 {"kind": "availability", "name": name, "objective_ratio": 0.99}
                 | changes
@@ -286,11 +294,11 @@ def judged(port, *names, **changes):
 
 
 async def test_a_reload_keeps_what_unchanged_entries_have_gathered(unused_tcp_port):
+    def one(kind):
+        return next(c for c in sidecar.collectors if isinstance(c, kind))
+
     def state():
-        slo, spc = (
-            next(c for c in sidecar.collectors if isinstance(c, kind))
-            for kind in (SloCollector, SpcCollector)
-        )
+        slo, spc = one(SloCollector), one(SpcCollector)
         return (
             {counter.objective.name: counter for counter, _ in slo.objectives},
             {watched.settings.name: watched for watched in spc.watched},
@@ -299,9 +307,11 @@ async def test_a_reload_keeps_what_unchanged_entries_have_gathered(unused_tcp_po
     sidecar = Sidecar(judged(unused_tcp_port, "b"))
     sidecar.start()
     before = state()
+    one(GoldenProbe).watched["m", "1"] = learnt = Watched("hash", 0.9, "1")
     await asyncio.sleep(0.05)
     sidecar.reload(judged(unused_tcp_port, "b", "c"))
     await asyncio.sleep(0.2)
+    assert one(GoldenProbe).watched == {("m", "1"): learnt}
     for old, new in zip(before, state(), strict=True):
         assert set(new) == {"b", "c"}
         assert new["b"] is old["b"]
@@ -313,6 +323,7 @@ async def test_a_reload_keeps_what_unchanged_entries_have_gathered(unused_tcp_po
     assert all(
         new["b"] is not old["b"] for old, new in zip(before, state(), strict=True)
     )
+    assert not one(GoldenProbe).watched
     await sidecar.stop()
 
 

@@ -7,9 +7,12 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
-from exporter.features.golden import golden_data
+from exporter.errors import GoldenDataError
+from exporter.features.golden import golden_data, golden_formats
 from exporter.features.golden.golden_data import prepare
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
@@ -127,3 +130,45 @@ def test_answers_before_the_first_clear_logit_are_not_scored_as_probabilities(
     scoring.judge(np.arange(4), {"p": answers})
     assert dict(scoring.scores())["accuracy"] == 1
     assert scoring.answered.all()
+
+
+@settings(max_examples=60)
+@given(
+    form=st.sampled_from(["npz", "csv", "parquet", "json"]),
+    raw=st.one_of(
+        st.binary(max_size=200),
+        st.text(max_size=200).map(str.encode),
+        st.recursive(
+            st.none() | st.integers() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.sampled_from(
+                        [
+                            "inputs",
+                            "outputs",
+                            "data",
+                            "name",
+                            "shape",
+                            "datatype",
+                            "content",
+                            "x",
+                        ]
+                    ),
+                    inner,
+                    max_size=4,
+                )
+            ),
+        ).map(
+            lambda value: repr(value).replace("'", '"').replace("None", "null").encode()
+        ),
+    ),
+)
+def test_whatever_a_file_holds_is_columns_or_one_clear_error(form, raw) -> None:
+    told, columns = "FILE: ", {}
+    try:
+        columns, _ = golden_formats.read(raw, form, "FILE")
+    except GoldenDataError as error:
+        told = str(error)
+    assert told.startswith("FILE: ")
+    assert all(isinstance(column, np.ndarray) for column in columns.values())

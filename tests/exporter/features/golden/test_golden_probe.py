@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,8 +19,6 @@ from fake_triton import (
     Filled,
     Slow,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from exporter.access.inventory import Inventory
 from exporter.access.own_traffic import OwnTraffic
@@ -35,25 +34,27 @@ KEY = ("m", "1")
 @pytest.fixture
 def scene(tmp_path):
     def first_of(inputs):
-        """Class 1 where the first value is above 0.5."""
-        high = inputs["x"][:, :1] > 0.5
+        """Class 1 where the first value is above the scene's `limit`."""
+        high = inputs["x"][:, :1] > made.limit
         return {"p": np.hstack([1 - 0.9 * high, 0.9 * high]).astype(np.float32)}
 
     model = FakeModel(
         "m",
         (FakeTensor("x", "FP32", (2,)),),
         (FakeTensor("p", "FP32", (2,)),),
+        versions=("1", "2"),
         answer=first_of,
     )
     with FakeTriton([model]) as fake:
-        scene = Scene(fake, tmp_path)
-        yield scene
-        scene.access.grpc.close()
+        made = Scene(fake, tmp_path)
+        yield made
+        made.access.grpc.close()
 
 
 class Scene:
     def __init__(self, fake, folder):
         self.fake, self.clock, self.folder = fake, Clock(1000.0), folder
+        self.limit = 0.5
         self.access = access_to(
             GrpcClient(fake.grpc),
             own=OwnTraffic(run_id=secrets.token_hex(4)),
@@ -85,9 +86,22 @@ class Scene:
             }
         ).build(self.access)
 
-    def attempt(self, probe):
-        (target,) = probe.targets(self.access.board.current)
+    def attempt(self, probe, version="1"):
+        targets = probe.targets(self.access.board.current)
+        (target,) = (t for t in targets if t.key[1] == version)
         return probe.attempt(target)
+
+    def round(self, probe, version="1"):
+        for _ in range(3):
+            self.attempt(probe, version)
+            self.clock.now += 1
+
+    def lose(self, probe):
+        """Learn the baseline 1, then answer wrongly until that is noticed."""
+        self.round(probe)
+        self.limit = 0.9
+        while not value(probe, "triton_golden_failing", "labels"):
+            self.round(probe)
 
 
 def value(probe, name, *labels):
@@ -242,48 +256,6 @@ def test_a_model_that_goes_takes_its_samples_and_its_calibration(scene) -> None:
     assert scene.access.calibration.get(KEY) is None
 
 
-@settings(max_examples=60)
-@given(
-    form=st.sampled_from(["npz", "csv", "parquet", "json"]),
-    raw=st.one_of(
-        st.binary(max_size=200),
-        st.text(max_size=200).map(str.encode),
-        st.recursive(
-            st.none() | st.integers() | st.text(max_size=5),
-            lambda inner: (
-                st.lists(inner, max_size=3)
-                | st.dictionaries(
-                    st.sampled_from(
-                        [
-                            "inputs",
-                            "outputs",
-                            "data",
-                            "name",
-                            "shape",
-                            "datatype",
-                            "content",
-                            "x",
-                        ]
-                    ),
-                    inner,
-                    max_size=4,
-                )
-            ),
-        ).map(
-            lambda value: repr(value).replace("'", '"').replace("None", "null").encode()
-        ),
-    ),
-)
-def test_whatever_a_file_holds_is_columns_or_one_clear_error(form, raw) -> None:
-    told, columns = "FILE: ", {}
-    try:
-        columns, _ = golden_formats.read(raw, form, "FILE")
-    except GoldenDataError as error:
-        told = str(error)
-    assert told.startswith("FILE: ")
-    assert all(isinstance(column, np.ndarray) for column in columns.values())
-
-
 def test_a_model_that_is_wholly_wrong_from_the_start_fails(scene) -> None:
     probe = scene.probe()
     scene.write(label=np.full(20, 7))
@@ -350,3 +322,65 @@ def test_scores_have_an_interval_that_copies_do_not_narrow(scene) -> None:
     worth = value(probe, "triton_golden_score_effective_samples")
     # 20 samples, less the cost of not knowing their correlation.
     assert 15 < worth < 20
+
+
+@pytest.mark.parametrize("what", ["file", "model", "settings"])
+def test_an_alarm_outlives_a_change_that_shows_no_recovery(scene, what) -> None:
+    """A file that is only touched, a model that is only loaded again, other settings."""
+    probe = scene.probe()
+    scene.lose(probe)
+    if what == "file":
+        os.utime(scene.file, (1, 1))
+        scene.clock.now += 11
+    elif what == "model":
+        scene.serve(replace(scene.spec, instances=4))
+    else:
+        before, probe = probe, scene.probe(loss=0.05)
+        probe.inherit(before)
+    scene.limit = 0.5
+    scene.attempt(probe)
+    assert value(probe, "triton_golden_failing", "labels") == 1
+    assert value(probe, "triton_golden_baseline_ratio") == 1
+    if what == "file":
+        assert value(probe, "triton_golden_score_ratio", "accuracy") < 1
+    scene.round(probe)
+    assert value(probe, "triton_golden_failing", "labels") == 0
+
+
+def test_a_baseline_is_learnt_anew_for_other_data(scene) -> None:
+    probe = scene.probe()
+    scene.limit = 0.9
+    scene.round(probe)
+    assert value(probe, "triton_golden_baseline_ratio") < 1
+    scene.limit = 0.5
+    other = scene.probe(data={"file": str(scene.file), "label": "label", "top_k": [1]})
+    other.inherit(probe)
+    scene.write(rows=21)
+    scene.clock.now += 11
+    for changed in (probe, other):
+        scene.round(changed)
+        assert value(changed, "triton_golden_baseline_ratio") == 1
+
+
+def test_versions_that_come_together_have_baselines_of_their_own(scene) -> None:
+    probe = scene.probe()
+    second = replace(scene.spec, version="2")
+    scene.serve(scene.spec, second)
+    scene.round(probe, "2")
+    scene.attempt(probe, "1")
+    assert value(probe, "triton_golden_baseline_ratio", "2") == 1
+    assert value(probe, "triton_golden_baseline_ratio", "1") is None
+
+
+def test_a_later_version_has_to_be_as_accurate_as_that_before(scene) -> None:
+    probe = scene.probe()
+    scene.limit = 0.9
+    scene.round(probe)
+    before = value(probe, "triton_golden_baseline_ratio")
+    scene.limit = 0.5
+    scene.serve(replace(scene.spec, version="2"))
+    scene.attempt(probe, "2")
+    assert value(probe, "triton_golden_baseline_ratio") == before < 1
+    scene.round(probe, "2")
+    # It is more accurate, and is held to that.
+    assert value(probe, "triton_golden_baseline_ratio") == 1

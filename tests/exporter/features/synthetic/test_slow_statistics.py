@@ -9,8 +9,9 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from accesses import access_to
-from fake_triton import FakeModel, FakeTriton, Hung, Slow
+from fake_triton import UNAVAILABLE, FakeModel, FakeTriton, Hung, Slow
 from waiting import patience
 
 from exporter.access.inventory import Inventory
@@ -94,3 +95,18 @@ def test_a_golden_answer_in_time_is_no_timeout_because_statistics_are_slow():
         answer = asker.ask(payload.inputs, payload.datatypes)
     assert answer.error is None
     assert asker.seconds == answer.seconds < READ
+
+
+@pytest.mark.parametrize("readable", [0, 1])
+def test_a_golden_answer_proves_nothing_if_statistics_cannot_be_read(readable):
+    """Neither that the model ran, nor that it did not answer."""
+    with behind_a_cache() as (fake, access, spec):
+        fake.behave()
+        if readable:
+            fake.on("statistics").reply(times=readable)
+        fake.on("statistics").reply(UNAVAILABLE)
+        rng = np.random.default_rng(0)
+        payload = make_payload(spec, {}, rng)
+        answer = Asker(access, spec, rng).ask(payload.inputs, payload.datatypes)
+    assert answer.error is None
+    assert answer.cached
