@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from drift.numerics.normal import Bools
     from exporter.access.collector_base import Server
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.triton.protocol_types import Array, ModelSpec
@@ -57,6 +58,8 @@ class Answers:
     spec: ModelSpec
     outputs: Mapping[str, Array]
     scores: Mapping[str, float]
+    right: Bools | None
+    """Whether each answer fits its label; None without classes."""
 
 
 def ask(wanted: Wanted, report: Callable[[str], None]) -> Answers:
@@ -74,8 +77,8 @@ def ask(wanted: Wanted, report: Callable[[str], None]) -> Answers:
             update={"grpc": wanted.grpc}
         )
     with closing(connect.clients(target)[0]) as client:
-        spec = _spec(client, wanted)
-        return _answers(client, spec, golden, wanted.data, report)
+        spec = spec_of(client, wanted.model, wanted.version)
+        return answer_set(client, spec, golden, wanted.data, report)
 
 
 def record(wanted: Wanted, output: Path, report: Callable[[str], None]) -> Answers:
@@ -120,28 +123,34 @@ def record(wanted: Wanted, output: Path, report: Callable[[str], None]) -> Answe
     return first
 
 
-def _spec(client: Server, wanted: Wanted) -> ModelSpec:
-    version = wanted.version
+def spec_of(client: Server, model: str, version: str = "") -> ModelSpec:
+    """Return the signature of a ready model, of its latest version by default."""
     if not version:
         index = client.repository_index(timeout_seconds=_TIMEOUT_SECONDS)
         ready = [e.key for e in index if e.ready]
-        found = latest_of(ready, wanted.model)
+        found = latest_of(ready, model)
         if found is None:
             names = sorted({name for name, _ in ready})
             raise InvalidRequestError(
-                f"found no ready model {wanted.model!r}; the server has {names[:20]}"
+                f"found no ready model {model!r}; the server has {names[:20]}"
             )
         version = found
-    return client.model_spec(wanted.model, version, timeout_seconds=_TIMEOUT_SECONDS)
+    return client.model_spec(model, version, timeout_seconds=_TIMEOUT_SECONDS)
 
 
-def _answers(
+def answer_set(
     client: Server,
     spec: ModelSpec,
     golden: GoldenSet,
     settings: GoldenData,
     report: Callable[[str], None],
 ) -> Answers:
+    """Send each row of a set once.
+
+    Raises:
+        GoldenDataError: the set is not this model's.
+        TritonError: the model did not answer a row.
+    """
     prepared = prepare(golden, spec)
     scoring = Scoring(prepared, settings, spec)
     asker = Asker(Access.detached(client), spec, np.random.default_rng(0))
@@ -169,9 +178,8 @@ def _answers(
             report(f"output {name!r} has another shape for another row; it is left out")
         else:
             joined[name] = np.concatenate(arrays)[back]
-    return Answers(
-        golden, spec, joined, {**dict(scoring.scores()), **dict(scoring.errors())}
-    )
+    scores = {**dict(scoring.scores()), **dict(scoring.errors())}
+    return Answers(golden, spec, joined, scores, scoring.right)
 
 
 def _columns(answers: Answers, settings: GoldenData) -> Iterator[tuple[str, Array]]:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.own_requests.own_request import own_request
+from exporter.commands.golden_command import answer_set, spec_of
+from exporter.errors import GoldenDataError
+from exporter.features.golden import golden_data
+from exporter.features.golden.golden_settings import GoldenData
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.tensors import array_dtype, decode
 from loadtests import tls
 from loadtests.efficiency import efficiency_report
 from loadtests.efficiency.efficiency_report import PairReport
@@ -22,7 +24,6 @@ from loadtests.engine import Options
 from loadtests.errors import PlanError
 from loadtests.execute import execute, prepared
 from loadtests.machine_guard import Guard, GuardLimits
-from loadtests.payloads.data_file import columns_of
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
 _ORDER: Final = 7  # a stream of random numbers of the seed
-_ROWS_A_REQUEST: Final = 32
-_TIMEOUT_SECONDS: Final = 30.0
 _LABEL: Final = "label"
 
 
@@ -79,7 +78,7 @@ def compare(
     results: list[RunResult] = []
     mixes = [prepared(single) for single in singles]
     # First: data that do not fit are found before the blocks.
-    accuracy, change, rows = _accuracy(scenario, names, data)
+    accuracy, change, rows = _accuracy(run, names, data)
     with Guard(scenario.target.target(), GuardLimits()) as guard:
         rng = np.random.default_rng((scenario.seed, _ORDER))
         for number in range(pairs):
@@ -152,53 +151,31 @@ def _note(
 
 
 def _accuracy(
-    scenario: Scenario, names: tuple[str, ...], data: Path | None
+    run: MeteredRun, names: tuple[str, ...], data: Path | None
 ) -> tuple[dict[str, float], Interval | None, int]:
     """Return accuracy by model on the labelled rows, the change, and the number of rows."""
     if data is None:
         return {}, None, 0
-    target = scenario.target.target()
+    target = run.scenario.target.target()
     if target.protocol != "grpc":
         raise PlanError("found protocol http; labelled rows need gRPC")
+    settings = GoldenData(file=data, format="npz", label=_LABEL)
+    right: dict[str, NDArray[np.bool_]] = {}
+    credentials = tls.grpc_credentials(target)
     client = GrpcClient(
-        target.address,
-        credentials=tls.grpc_credentials(target),
-        headers=dict(target.headers),
+        target.address, credentials=credentials, headers=dict(target.headers)
     )
     try:
-        right = {name: _right(client, name, data) for name in names}
+        golden = golden_data.read(settings)
+        for name in names:
+            found = answer_set(client, spec_of(client, name), golden, settings, run.log)
+            if found.right is None:
+                raise PlanError("found labels that are no classes", str(data))
+            right[name] = found.right
+    except GoldenDataError as error:
+        raise PlanError(str(error)) from None
     finally:
         client.close()
     change = efficiency_report.paired_change(right[names[0]], right[names[1]])
     accuracy = {name: float(found.mean()) for name, found in right.items()}
-    return accuracy, change, len(right[names[0]])
-
-
-def _right(client: GrpcClient, model: str, data: Path) -> NDArray[np.bool_]:
-    """Return True for each row whose most likely class is its label."""
-    spec = client.model_spec(model, "", timeout_seconds=_TIMEOUT_SECONDS)
-    columns = columns_of(data, "npz")
-    missing = {tensor.name for tensor in spec.inputs} - columns.keys()
-    if missing or _LABEL not in columns:
-        wanted = [*(tensor.name for tensor in spec.inputs), _LABEL]
-        raise PlanError(f"found columns {sorted(columns)}; want {wanted}", str(data))
-    labels = columns[_LABEL]
-    sizes = {
-        name: len(columns[name]) for name in (*(t.name for t in spec.inputs), _LABEL)
-    }
-    if len(set(sizes.values())) > 1 or not len(labels):
-        raise PlanError(f"found rows {sizes}; want a label for each row", str(data))
-    right: list[NDArray[np.bool_]] = []
-    size = min(_ROWS_A_REQUEST, spec.max_batch_size or _ROWS_A_REQUEST)
-    for start in range(0, len(labels), size):
-        chosen = slice(start, start + size)
-        inputs = {
-            t.name: columns[t.name][chosen].astype(array_dtype(t.datatype))
-            for t in spec.inputs
-        }
-        request = own_request(spec, f"pair-{start}", inputs, version="")
-        reply = client.infer(request, timeout_seconds=_TIMEOUT_SECONDS)
-        output = reply.outputs[0]
-        scores = decode(output)
-        right.append(scores.reshape(len(scores), -1).argmax(axis=1) == labels[chosen])
-    return np.concatenate(right)
+    return accuracy, change, golden.rows
