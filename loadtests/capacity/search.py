@@ -30,6 +30,7 @@ _MEMORIES: Final = 4.0
 _LEAST_LONGER: Final = 4.0  # longer runs that the rest of the budget has to hold
 _FEWEST: Final = 10  # requests of a run, if the budget has the time for them
 _CHANCE: Final = 0.001  # low, since requests near each other miss together
+_SPARED: Final = 0.05  # without a miss, 3 / allowed requests
 _LEAST_OF_START: Final = 1 / 6  # where to stop below a start of less than 6 requests/s
 _FEW: Final = 200  # resamples while searching; the result takes more
 
@@ -102,7 +103,7 @@ class Search:
         """Return why all runs were on one side of the boundary, or there were none."""
         if not self.runs:
             return "budget"
-        if self._holds(self.runs[-1]):
+        if self._highest_holds():
             return "every_rate_holds"
         return "no_rate_holds" if self._none_holds() else "budget"
 
@@ -111,11 +112,22 @@ class Search:
 
         A budget that ended at a higher rate shows nothing about lower rates.
         """
-        lowest = [run for run in self.runs if run.rate <= self.settings.least_rate]
-        requests = sum(run.requests for run in lowest)
-        misses = sum(run.misses.sum(axis=0) for run in lowest)
+        requests, misses = self._sent(0.0, self.settings.least_rate)
         by_chance = stats.binom.sf(misses - 1, requests, self.allowed)
         return bool(requests >= _FEWEST and by_chance.min() < _CHANCE)
+
+    def _highest_holds(self) -> bool:
+        """True if chance does not explain that so few miss at the highest rate."""
+        requests, misses = self._sent(self.settings.most_rate, np.inf)
+        by_chance = stats.binom.cdf(misses, requests, self.allowed)
+        return bool(by_chance.max() < _SPARED)
+
+    def _sent(self, low: float, high: float) -> tuple[int, NDArray[np.int64]]:
+        """Return the requests of all runs between two rates, and their misses by term."""
+        runs = [run for run in self.runs if low <= run.rate <= high]
+        misses = [run.misses.sum(axis=0) for run in runs]
+        none = np.zeros(self.allowed.shape, np.int64)
+        return sum(run.requests for run in runs), np.sum([none, *misses], axis=0)
 
     @property
     def bracketed(self) -> bool:
@@ -176,7 +188,7 @@ class Search:
             if run is None:
                 continue
             if self._holds(run):
-                if rate >= settings.most_rate:
+                if self._highest_holds():
                     return None
                 low = rate
             else:
