@@ -16,6 +16,7 @@ from loadtests.command_options import (
     add_announcers,
     add_command,
     add_goodput,
+    add_objective,
     add_target,
     add_value,
 )
@@ -77,6 +78,7 @@ def _add_run(commands: Subparsers) -> None:
         commands, "run", "run one load test", "loadtests.run_command:run", _RUN
     )
     add_target(parser)
+    add_objective(parser)
     add_goodput(parser)
     _add_load(parser)
     _add_output(parser)
@@ -126,6 +128,7 @@ def _add_capacity(commands: Subparsers) -> None:
         _CAPACITY,
     )
     add_target(parser)
+    add_objective(parser)
     add_value(parser, "--budget", float, "S", "duration of the search (default 90)")
     add_value(parser, "--run-seconds", float, "S", "duration of one run (default 6)")
     add_value(

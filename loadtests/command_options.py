@@ -51,7 +51,6 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the options of target and requests; `scenario_options.scenario_of` reads them."""
     _add_server(parser)
     _add_requests(parser)
-    _add_limits(parser)
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +145,8 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--seed", int, "N", "seed of arrivals and inputs")
 
 
-def _add_limits(parser: argparse.ArgumentParser) -> None:
+def add_objective(parser: argparse.ArgumentParser) -> None:
+    """Add the objective, which measurements of energy do not judge."""
     add_value(
         parser,
         "--slo",

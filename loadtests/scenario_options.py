@@ -30,6 +30,10 @@ _TOP: Final = {
     "goodput": "goodput",
     "name": "name",
 }
+_JUDGED_BY: Final = {
+    "slo": "`tritonwatch load run` and `capacity`, and Locust, judge it",
+    "goodput": "`tritonwatch load run` reports it",
+}
 _RATE: Final = "requests_per_second"
 
 
@@ -47,10 +51,9 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
     _set_target(given, options)
     _set_models(given, options)
     _set_profile(given, options)
-    if given.get("goodput") is not None and not hasattr(options, "goodput"):
-        raise PlanError(
-            "goodput: only `tritonwatch load run` reports it; leave it out", source
-        )
+    for key, commands in _JUDGED_BY.items():
+        if given.get(key) is not None and not hasattr(options, key):
+            raise PlanError(f"{key}: only {commands}; leave it out", source)
     for option, key in _TOP.items():
         value = getattr(options, option, None)
         if value is not None:

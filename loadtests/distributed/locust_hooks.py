@@ -23,7 +23,12 @@ from locust.runners import (
 from exporter.errors import TritonwatchError
 from loadtests import result_file
 from loadtests.announce import sidecars_of
-from loadtests.command_options import add_announcers, add_target, add_value
+from loadtests.command_options import (
+    add_announcers,
+    add_objective,
+    add_target,
+    add_value,
+)
 from loadtests.distributed.coordinator import Coordinator, status_of
 from loadtests.distributed.worker import WorkerRun
 from loadtests.errors import EXIT_USAGE, PlanError
@@ -86,6 +91,7 @@ def _alive(runner: Any) -> list[str]:
 def _add_options(parser: Any) -> None:
     group = parser.add_argument_group("tritonwatch")
     add_target(group)
+    add_objective(group)
     add_value(
         group,
         "--load-profile",

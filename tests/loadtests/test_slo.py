@@ -210,13 +210,23 @@ def test_failures_miss_a_term_that_no_answer_measured() -> None:
     ] == [False, False]
 
 
-@pytest.mark.parametrize("command", ["capacity", "efficiency", "pair"])
-def test_goodput_is_refused_where_nothing_reports_it(command, tmp_path, capfd) -> None:
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        ("capacity", "goodput", "ttft<1s"),
+        ("efficiency", "goodput", "ttft<1s"),
+        ("efficiency", "slo", "p99<1s"),
+        ("pair", "slo", "p99<1s"),
+    ],
+)
+def test_limits_are_refused_where_nothing_judges_them(
+    command, option, value, tmp_path, capfd
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["load", command, "--model", "m", "--goodput", "ttft<1s"])
+        main(["load", command, "--model", "m", f"--{option}", value])
     assert ended.value.code == 2
-    assert "unrecognized arguments: --goodput" in capfd.readouterr().err
+    assert f"unrecognized arguments: --{option}" in capfd.readouterr().err
     file = tmp_path / "scenario.yaml"
-    file.write_text("models: [{model: m}]\nslo: p99<1s\ngoodput: ttft<1s\n", "utf-8")
+    file.write_text(f"models: [{{model: m}}]\n{option}: {value}\n", "utf-8")
     assert main(["load", command, "--scenario", str(file)]) == 2
-    assert "only `tritonwatch load run` reports it" in capfd.readouterr().err
+    assert f"{option}: only `tritonwatch load run`" in capfd.readouterr().err
