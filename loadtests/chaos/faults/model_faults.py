@@ -281,7 +281,7 @@ class UnloadModel(Fault):
     start.
     """
 
-    after_undo: ClassVar[str] = "; a server that has ended decides at its next start"
+    after_undo: ClassVar[str] = "; if its server has ended, load it after its restart"
     kind: Literal["unload_model"] = "unload_model"
     model: str
     """One that is loaded."""
