@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from exporter.commands.common_options import add_config
 from exporter.network.addresses import without_brackets
-from exporter.system import memory, standard_error
+from exporter.system import standard_error
 
 if TYPE_CHECKING:
     from exporter.commands.common_options import Subparsers
@@ -77,8 +77,6 @@ def add(commands: Subparsers) -> None:
         # would not hear of a SIGTERM at all.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        if sys.argv[1:2] == ["serve"]:
-            memory.start_with_small_caches()
         from exporter.commands.serving import Overrides, serve  # noqa: PLC0415 - heavy, only here
 
         serve(

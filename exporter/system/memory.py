@@ -1,22 +1,22 @@
 """Memory of this process: kept to what is in use, and compared with a limit.
 
-Few arenas, threads that hoard nothing of them, and garbage that goes soon. The limit is the
-configured one, or three quarters of what the control group allows: beyond the group's own
-limit the kernel kills the process. Read in both versions of control groups, for every group
-from that of this process up to the one that is mounted.
+Few arenas, and garbage that goes soon. The limit is the configured one, or three quarters of
+what the control group allows: beyond the group's own limit the kernel kills the process. Read
+in both versions of control groups, for every group from that of this process up to the one
+that is mounted.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import os
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from exporter.system import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,41 +26,9 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_ARENA_MAX: Final = -8
 _ARENAS: Final = 2
 _TRIM_BYTES: Final = 128 * 1024
-_TUNABLES: Final = "GLIBC_TUNABLES"
-_THREAD_CACHE: Final = "glibc.malloc.tcache_count"
-_CACHED: Final = 1
-_TRIED: Final = "TRITONWATCH_EXECUTED_AGAIN"
 _COLLECT_AFTER: Final = (700, 2, 2)
 """Allocations, then collections of the younger generation. By default the oldest one's
 turn comes in twenty minutes: a sidecar does little."""
-
-
-def start_with_small_caches() -> None:
-    """Execute this program again, in place, with small thread caches in malloc.
-
-    By default each thread of glibc's malloc caches seven freed pieces of each of 64
-    sizes, up to 240 kB. Two dozen threads with varied work fill their caches over
-    hours, which looks like a leak. glibc reads the limit from the environment when a
-    process starts and at no other time. Does nothing without glibc, or where the limit
-    is set already, or after one try: in a process with more rights than its user has
-    (file capabilities, setuid) glibc removes the variable.
-    """
-    tunables = os.environ.get(_TUNABLES, "")
-    # execve keeps the pid, so a variable that a parent process left cannot match.
-    tried = os.environ.pop(_TRIED, "") == str(os.getpid())
-    is_glibc = hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
-    if tried or not is_glibc or _THREAD_CACHE in tunables or not sys.executable:
-        return
-    wanted = f"{_THREAD_CACHE}={_CACHED}"
-    environment = {
-        **os.environ,
-        _TUNABLES: f"{tunables}:{wanted}" if tunables else wanted,
-        _TRIED: str(os.getpid()),
-    }
-    # By its path: by its bare name it might be another Python than that of this venv.
-    command = [sys.executable, *sys.orig_argv[1:]]
-    with contextlib.suppress(OSError):  # where executing is forbidden, go on as it is
-        os.execve(sys.executable, command, environment)  # noqa: S606 - ourselves
 
 
 def use_few_arenas() -> None:
@@ -99,7 +67,6 @@ _NOTICED_BYTES: Final = 8 << 20
 """Growth since the smallest size that makes trimming worth its while."""
 _UNLIMITED: Final = 1 << 60
 """The first version of control groups has no word for it, but a number this large."""
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ROOT: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 
@@ -123,7 +90,7 @@ class MemoryBudget:
         self._configured = configured
         self._group = group
         self.limit_bytes = self._limit()
-        self._resident = resident or resident_bytes
+        self._resident = resident or _own_resident_bytes
         self._trim = trim or give_back
         self._collect = collect
         self._clock = clock
@@ -178,12 +145,8 @@ class MemoryBudget:
         return min((each for each in limits if each is not None), default=None)
 
 
-def resident_bytes() -> int:
-    """Return the resident bytes of this process; 0 where /proc cannot be read."""
-    try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
-    except (OSError, ValueError, IndexError):
-        return 0
+def _own_resident_bytes() -> int:
+    return processes.resident_bytes(os.getpid()) or 0
 
 
 def give_back() -> None:

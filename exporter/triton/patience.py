@@ -6,8 +6,7 @@ thread for ever.
 
 A server closes idle connections after a time of its own, and a request that is on its
 way at that moment gets no answer although the server is well. So a connection is only
-used again within `MAX_IDLE_SECONDS`, and a GET that got no answer on a used one is sent
-once more on a new one.
+used again within `MAX_IDLE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -94,7 +93,6 @@ class _Connection(HTTPConnection):
     """When its latest byte came, in monotonic seconds; None before the first."""
     sent_at: float = 0.0
     """When its latest request was sent, by `time.perf_counter`."""
-    _heard_before: float | None = None
 
     def connect(self) -> None:
         self.heard_at = None
@@ -107,13 +105,7 @@ class _Connection(HTTPConnection):
         is_fresh = time.monotonic() - self.heard_at <= MAX_IDLE_SECONDS
         return is_fresh and super().is_connected
 
-    @property
-    def is_stale(self) -> bool:
-        """Return True if it answered an earlier request but not the latest one."""
-        return self._heard_before is not None and self._heard_before == self.heard_at
-
     def request(self, *args: Any, **kwargs: Any) -> None:
-        self._heard_before = self.heard_at
         self.sent_at = time.perf_counter()
         super().request(*args, **kwargs)
 
@@ -131,28 +123,12 @@ class _TlsConnection(_Connection, HTTPSConnection):
 
 
 class _KeepingPool(urllib3.HTTPConnectionPool):
-    """The arguments that a pool adds to a request."""
+    """Connects before it sends, so that `sent_at` includes no connecting."""
 
     def _validate_conn(self, conn: Any) -> None:
         super()._validate_conn(conn)
         if conn.is_closed:
-            # urllib3 would connect while it sends, and `sent_at` would include that.
             conn.connect()
-
-    def _make_request(self, conn: Any, method: str, *args: Any, **options: Any) -> Any:
-        started = time.monotonic()
-        try:
-            return super()._make_request(conn, method, *args, **options)
-        except OSError:
-            # Nothing else may be sent twice, since it may have been executed.
-            if method != "GET" or not conn.is_stale:
-                raise
-            conn.close()
-            left = options["timeout"].total - (time.monotonic() - started)
-            if left <= 0:
-                raise
-        options["timeout"] = urllib3.Timeout(total=left)
-        return super()._make_request(conn, method, *args, **options)
 
 
 class BoundedPool(_KeepingPool):

@@ -20,6 +20,7 @@ from exporter.config import config_file
 from exporter.config.config_problems import validated
 from exporter.errors import ConfigError
 from exporter.settings import Settings
+from exporter.system import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -256,14 +257,7 @@ class WebConfigFile:
             self._seen = self._stamps()
             log.info("web_config_reloaded", file=str(self._path))
 
-    def _stamps(self) -> tuple[tuple[int, int] | None, ...]:
+    def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
         tls = self._config.tls_server_config
-        return tuple(_stamp(p) for p in (self._path, *(tls.files() if tls else ())))
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino
+        files = (self._path, *(tls.files() if tls else ()))
+        return tuple(map(whole_file.stamp, files))

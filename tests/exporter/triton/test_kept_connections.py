@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -34,16 +33,6 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 CONNECT_SECONDS = 0.5
 
 
-def close(connection: socket.socket) -> None:
-    connection.shutdown(socket.SHUT_RDWR)
-
-
-def reset(connection: socket.socket) -> None:
-    no_lingering = struct.pack("ii", 1, 0)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_lingering)
-    connection.close()
-
-
 def requests_on(connection: socket.socket) -> Generator[None]:
     """Each request that comes on it, once its body is there."""
     with connection.makefile("rb") as stream:
@@ -57,10 +46,9 @@ def requests_on(connection: socket.socket) -> Generator[None]:
 
 
 class Closing:
-    """Answers `answered` requests on each connection and ends it at the next one."""
+    """Answers one request on each connection and ends it at the next one."""
 
-    def __init__(self, answered: int, end: Callable[[socket.socket], None]) -> None:
-        self._answered, self._end = answered, end
+    def __init__(self) -> None:
         self.requests: list[int] = []
         """Requests that came on each connection."""
 
@@ -69,8 +57,8 @@ class Closing:
         self.requests.append(0)
         for _ in requests_on(connection):
             self.requests[number] += 1
-            if self.requests[number] > self._answered:
-                self._end(connection)
+            if self.requests[number] > 1:
+                connection.shutdown(socket.SHUT_RDWR)
                 return
             connection.sendall(OK)
 
@@ -83,26 +71,8 @@ def client_of(serve: Callable[[socket.socket], None]) -> Generator[HttpClient]:
             yield client
 
 
-@pytest.mark.parametrize("end", [close, reset])
-def test_a_get_on_a_connection_that_the_server_closes_is_sent_once_more(
-    end: Callable[[socket.socket], None],
-) -> None:
-    serve = Closing(1, end)
-    with client_of(serve) as client:
-        for _ in range(3):
-            assert client.get("/v2", timeout_seconds=5) == b"{}"
-    assert serve.requests == [2, 2, 1]
-
-
-def test_a_get_that_a_new_connection_does_not_answer_is_not_repeated() -> None:
-    serve = Closing(0, close)
-    with client_of(serve) as client, pytest.raises(UnavailableError):
-        client.get("/v2", timeout_seconds=5)
-    assert serve.requests == [1]
-
-
-def test_what_may_have_been_executed_is_not_repeated() -> None:
-    serve = Closing(1, close)
+def test_a_request_that_a_used_connection_did_not_answer_is_not_repeated() -> None:
+    serve = Closing()
     with client_of(serve) as client:
         client.post("/x", b"{}", timeout_seconds=5)
         with pytest.raises(UnavailableError):
@@ -114,7 +84,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(patience, "MAX_IDLE_SECONDS", 0.01)
-    serve = Closing(1, close)
+    serve = Closing()
     with client_of(serve) as client:
         for _ in range(3):
             client.post("/x", b"{}", timeout_seconds=5)

@@ -5,8 +5,7 @@ What reads it is in `nvml_reader`, and imported only where the library exists.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import ctypes
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
@@ -17,16 +16,6 @@ if TYPE_CHECKING:
     from exporter.features.energy.sources.power_source import Boundary, PowerSource
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
-_CACHE: Final = "/etc/ld.so.cache"
-_FOLDERS: Final = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/lib/wsl/lib",
-    "/usr/local/nvidia/lib64",
-    "/run/opengl-driver/lib",
-)
 
 
 class NvmlSettings(SourceSettings):
@@ -56,14 +45,9 @@ class NvmlSettings(SourceSettings):
 
 
 def library_exists() -> bool:
-    """Return whether the loader would find NVML, without loading anything."""
-    folders = (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *_FOLDERS)
-    return any(f and (Path(f) / _LIBRARY).exists() for f in folders) or _is_cached()
-
-
-def _is_cached() -> bool:
-    """Return whether the loader's cache has it: one file to read, no process."""
+    """Return whether the loader finds NVML."""
     try:
-        return _LIBRARY.encode() in Path(_CACHE).read_bytes()
+        ctypes.CDLL(_LIBRARY)
     except OSError:
         return False
+    return True
