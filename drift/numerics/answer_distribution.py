@@ -1,4 +1,4 @@
-"""Distribution of answers without labels: confidence, entropy, classes."""
+"""Distribution of answers without labels: confidence, classes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ class Shape:
     norm: Floats
     scores: Floats | None = None
     confidence: Floats | None = None
-    entropy: Floats | None = None
-    """Nats."""
     predicted: Ints | None = None
     """Number of the class; -1 if no class has the highest score, as for all zeros."""
 
@@ -60,10 +58,6 @@ def shape_of(
         logits = bool(no_probabilities(rows).any())
     scores = probabilities(rows, logits)
     finite = np.isfinite(scores).all(axis=1)
-    total = np.where(finite, scores.sum(axis=1), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = scores / total[:, None]
-        terms = np.where(shares > 0, -shares * np.log(shares), 0.0)
     filled = np.where(np.isnan(scores), -np.inf, scores)
     best = filled.max(axis=1)
     alone = (filled == best[:, None]).sum(axis=1) == 1
@@ -71,7 +65,6 @@ def shape_of(
         norm,
         scores,
         np.where(finite, best, np.nan),
-        np.where(finite & (total > 0), terms.sum(axis=1), np.nan),
         np.where(alone & np.isfinite(best), filled.argmax(axis=1), -1),
     )
 

@@ -29,29 +29,27 @@ class CalibrationBoard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[ModelKey, dict[str, Calibrated]] = {}
-        self._agree: dict[ModelKey, bool] = {}
+        self._known: dict[ModelKey, dict[str, Calibrated | None]] = {}
 
     def publish(self, key: ModelKey, calibrated: Calibrated) -> None:
         """Replace the results of one golden set for one model version."""
         with self._lock:
-            of_model = self._known.setdefault(key, {})
-            of_model[calibrated.dataset] = calibrated
-            main = _largest(of_model)
-            others = [
-                one.calibration
-                for one in of_model.values()
-                if main and one is not main and one.output == main.output
-            ]
-            if main and others:
-                agree = [main.calibration.agrees_with(other) for other in others]
-                self._agree[key] = all(agree)
+            self._known.setdefault(key, {})[calibrated.dataset] = calibrated
 
-    def forget(self, key: ModelKey) -> None:
-        """Drop a model version that is no longer served."""
+    def suspend(self, key: ModelKey, dataset: str) -> None:
+        """Drop the results of a golden set that cannot be measured at present."""
         with self._lock:
-            self._known.pop(key, None)
-            self._agree.pop(key, None)
+            of_model = self._known.get(key, {})
+            if dataset in of_model:
+                of_model[dataset] = None
+
+    def forget(self, key: ModelKey, dataset: str) -> None:
+        """Drop a golden set that is no longer measured on a model version."""
+        with self._lock:
+            of_model = self._known.get(key, {})
+            of_model.pop(dataset, None)
+            if not of_model:
+                self._known.pop(key, None)
 
     def get(self, key: ModelKey) -> Calibrated | None:
         """Return the calibration by the largest set; None if there is none."""
@@ -61,11 +59,21 @@ class CalibrationBoard:
     def agree(self, key: ModelKey) -> bool | None:
         """Return whether all other golden sets are as right as the largest foretells.
 
-        None where there is no other.
+        False if one of them is suspended, None where there is no other.
         """
         with self._lock:
-            return self._agree.get(key)
+            of_model = self._known.get(key, {}).copy()
+        main = _largest(of_model)
+        agree = [
+            other is not None and main.calibration.agrees_with(other.calibration)
+            for other in of_model.values()
+            if main
+            and other is not main
+            and (other is None or other.output == main.output)
+        ]
+        return all(agree) if agree else None
 
 
-def _largest(of_model: Mapping[str, Calibrated]) -> Calibrated | None:
-    return max(of_model.values(), key=lambda c: c.calibration.samples, default=None)
+def _largest(of_model: Mapping[str, Calibrated | None]) -> Calibrated | None:
+    known = [found for found in of_model.values() if found is not None]
+    return max(known, key=lambda c: c.calibration.samples, default=None)

@@ -97,9 +97,6 @@ OUTPUT_CONFIDENCE: Final = MetricSpec(
     " golden:DATASET, production (mirrored).",
     _OUTPUT,
 )
-OUTPUT_ENTROPY: Final = MetricSpec(
-    "triton_output_entropy", "Mean entropy of the latest answers, in nats.", _OUTPUT
-)
 OUTPUT_NORM: Final = MetricSpec(
     "triton_output_norm", "Mean Euclidean norm of the latest answers.", _OUTPUT
 )

@@ -91,8 +91,11 @@ def test_a_freeze_is_no_load_of_models_and_a_kill_is_one(
     for protocol in PROTOCOLS:
         assert outcomes(page, "unavailable", protocol=protocol) > 0
     playground.triton.start()
-    page = sidecar.wait(all_well, limits.recovery)
-    assert set(page.values("triton_model_loads_total")) == {1}
+    sidecar.wait(
+        lambda p: all_well(p) and set(p.values("triton_model_loads_total")) == {1},
+        limits.recovery,
+    )
+    assert set(sidecar.settle().values("triton_model_loads_total")) == {1}
 
 
 @pytest.mark.triton

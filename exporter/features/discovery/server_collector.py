@@ -122,9 +122,10 @@ class ServerCollector:
         board = self._access.board
         known = board.current
         board.publish(Inventory(info=known.info, models=known.models))
-        if self._ready is not None and not isinstance(error, errors.DeadlineError):
-            # What was ready is loaded anew by the time the server is back. One that
-            # only gives no answer may be the same when it answers again.
+        has_statistics = known.info is None or known.info.is_triton
+        late = isinstance(error, errors.DeadlineError)
+        if self._ready is not None and not has_statistics and not late:
+            # Nothing else would tell that it started anew.
             self._ready = set()
         return (Sample(catalogue.UP, 0), Sample(catalogue.READY, 0))
 

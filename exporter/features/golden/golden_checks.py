@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from exporter.features.golden.golden_data import GoldenSet
     from exporter.triton.protocol_types import Array
 
-    Embed = Callable[["EmbeddingCheck", Sequence[bytes]], Floats]
-    """Returns a vector for each text, by the model of the check."""
+    Embed = Callable[[str, Sequence[bytes]], Floats]
+    """Returns a vector for each text, by the model of that name."""
 
 
 class Judged(NamedTuple):
@@ -274,7 +274,7 @@ class _Near:
 
     def judge(self, places: Ints, found: Array) -> Judged:
         texts = _joined(found) + _joined(self._expected[places])
-        vectors = self._embed(self._check, texts)
+        vectors = self._embed(self._check.model, texts)
         cosine = answer_quality.cosines(vectors[: len(found)], vectors[len(found) :])
         return Judged(cosine >= self._check.min_cosine, cosine)
 

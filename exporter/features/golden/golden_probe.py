@@ -71,9 +71,10 @@ class GoldenProbe:
         ]
         with self._lock:
             for gone in {*self._states, *self._problems} - {key for key, _ in chosen}:
-                self._states.pop(gone, None)
-                self._problems.pop(gone, None)
-                self._access.calibration.forget(gone)
+                self._forget(gone)
+            for key, state in self._states.items():
+                if not state.is_fresh:
+                    self._access.calibration.suspend(key, self.settings.dataset)
             for key, _ in chosen:
                 self.watched.setdefault(key, self._before(key[0]))
         http = self.settings.protocol == "http" and self._access.http is not None
@@ -109,7 +110,23 @@ class GoldenProbe:
             return Verdict("configuration", detail=str(error))
         with self._lock:
             self._problems.pop(target.key, None)
-        return state.attempt()
+        verdict = state.attempt()
+        with self._lock:
+            if self._states.get(target.key) is not state:
+                # It ended during the attempt.
+                self._access.calibration.forget(target.key, self.settings.dataset)
+        return verdict
+
+    def close(self) -> None:
+        """Take back the calibrations."""
+        with self._lock:
+            for key in {*self._states, *self._problems}:
+                self._forget(key)
+
+    def _forget(self, key: ModelKey) -> None:
+        self._states.pop(key, None)
+        self._problems.pop(key, None)
+        self._access.calibration.forget(key, self.settings.dataset)
 
     def samples(self) -> list[AnySample]:
         """Return the samples of all models; reads memory only."""
@@ -159,6 +176,7 @@ class GoldenProbe:
         with self._lock:
             self._states.pop(key, None)
             before, self._problems[key] = self._problems.get(key), str(error)
+            self._access.calibration.suspend(key, self.settings.dataset)
         if before != str(error):
             log.error(
                 "golden_data_unusable",

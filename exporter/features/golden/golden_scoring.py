@@ -73,7 +73,7 @@ class Scoring:
         self.answered, self.matched, self._right = np.zeros((3, rows), np.bool_)
         self._rank = np.zeros(rows, np.int64)
         self._predicted = np.full(rows, -1, np.int64)
-        self._cosine, self._confidence, self._entropy = np.full((3, rows), np.nan)
+        self._cosine, self._confidence = np.full((2, rows), np.nan)
         self._norm, self._error = np.full((2, rows), np.nan)
         self._scores: Floats | None = None
         self.reading = answer_quality.ScoreReading(rows)
@@ -257,7 +257,6 @@ class Scoring:
         self._norm[places] = shape.norm
         if shape.predicted is not None:
             self._confidence[places] = shape.confidence
-            self._entropy[places] = shape.entropy
             self._predicted[places] = shape.predicted
         if self._truth is None:
             return None
@@ -274,7 +273,7 @@ class Scoring:
         right: Bools = np.equal(predicted, truth)
         self._right[places], self._predicted[places] = right, predicted
         self._rank[places] = np.where(right, 0, self.answered.size)
-        for values in (self._confidence, self._entropy, self._norm):
+        for values in (self._confidence, self._norm):
             values[places] = np.nan
         return right
 
@@ -381,10 +380,9 @@ class Scoring:
                 yield "auc", area
 
     def shapes(self) -> Iterator[tuple[str, float]]:
-        """(signal, mean over the answered): confidence, entropy, norm."""
+        """(signal, mean over the answered): confidence, norm."""
         for name, values in (
             ("confidence", self._confidence),
-            ("entropy", self._entropy),
             ("norm", self._norm),
         ):
             known = values[self.answered]

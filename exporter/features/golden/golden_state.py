@@ -16,9 +16,9 @@ from exporter.features.golden.golden_budget import (
     loss_chart,
 )
 from exporter.features.golden.golden_data import prepare
-from exporter.features.golden.golden_embedding import Embedder
 from exporter.features.golden.golden_scoring import OUTCOMES, Scoring
 from exporter.own_requests.asking import Asker
+from exporter.own_requests.embedding import TextEmbedder
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -73,12 +73,19 @@ class ModelState:
         )
         self._budget = Budget(settings)
         self._prepared = prepare(golden, spec, settings.ignored_input)
-        self._embedder = Embedder(access, settings, rng)
+        self._embedder = TextEmbedder(
+            access,
+            rng,
+            settings.protocol,
+            settings.timeout_seconds,
+            settings.linger_seconds,
+        )
         self._scoring = Scoring(
             self._prepared, settings.data, spec, self._embedder.vectors
         )
         self._left: deque[Ints] = deque()
         self._outcomes: Counter[str] = Counter()
+        self._unjudged = ""
         self._rounds = 0
         self._scored_at = -_SCORE_SECONDS
         self._answered_at = access.clock()
@@ -89,8 +96,9 @@ class ModelState:
         """Return whether this is still the same model and the same set."""
         return spec == self._spec and golden.sha256 == self._golden.sha256
 
-    def samples(self) -> Sequence[AnySample]:
-        """Return the samples of the latest attempt; of old answers only the counters."""
+    @property
+    def is_fresh(self) -> bool:
+        """True unless the latest answer is too old to say anything about now."""
         settings = self._settings
         fresh = (
             2 * settings.interval_seconds * (1 + settings.jitter_ratio)
@@ -98,7 +106,11 @@ class ModelState:
             + settings.linger_seconds
             + WINDOW_SECONDS
         )
-        if self._access.clock() - self._answered_at <= fresh:
+        return self._access.clock() - self._answered_at <= fresh
+
+    def samples(self) -> Sequence[AnySample]:
+        """Return the samples of the latest attempt; of old answers only the counters."""
+        if self.is_fresh:
             return self._published
         return [
             sample
@@ -112,8 +124,10 @@ class ModelState:
             self._left.extend(self._round())
         now = self._access.clock()
         self._read_production()
-        rows = min(len(self._left[0]), self._embedder.most_rows())
-        if not self._budget.allows(now, 1 + self._embedder.requests_for(rows)):
+        # Each check by embeddings takes one request, if it can.
+        sizes = [self._embedder.size(c.model) for c in self._settings.data.embeddings]
+        rows = min([len(self._left[0]), *(max(1, size // 2) for size in sizes)])
+        if not self._budget.allows(now, 1 + sum(-(-2 * rows // s) for s in sizes)):
             return None
         places = self._left.popleft()
         if len(places) > rows:
@@ -169,6 +183,14 @@ class ModelState:
         self._outcomes.update(judged.outcomes)
         if judged.right is not None:
             self._watch_loss(judged.right)
+        if judged.unjudged and not self._unjudged:
+            log.warning(
+                "golden_embedding_failed",
+                model=self._spec.name,
+                dataset=self._settings.dataset,
+                reason=judged.unjudged,
+            )
+        self._unjudged = judged.unjudged
         if judged.unjudged and not judged.fault:
             return Verdict(
                 "unjudged", answer.seconds, answer.request_id, judged.unjudged
@@ -275,7 +297,6 @@ class ModelState:
         source = (*self._labels[:2], f"golden:{self._settings.dataset}")
         specs = {
             "confidence": catalogue.OUTPUT_CONFIDENCE,
-            "entropy": catalogue.OUTPUT_ENTROPY,
             "norm": catalogue.OUTPUT_NORM,
         }
         for name, value in scoring.shapes():

@@ -32,8 +32,7 @@ _SHOWN_CLASSES: Final = 100
 _LEAST_ROWS: Final = 50
 _MOST_AGE_SECONDS: Final = 3600.0
 """Age of the latest answer from which the answers say nothing of the present."""
-# Confidence, entropy, norm, class.
-_CONFIDENCE, _ENTROPY, _NORM, _CLASS = range(4)
+_CONFIDENCE, _NORM, _CLASS = range(3)
 
 
 @dataclass(slots=True)
@@ -69,7 +68,7 @@ class _Window:
     def __init__(self, rows: int, outputs: Sequence[TensorSpec]) -> None:
         self.outputs = outputs
         self.latest_at = 0.0
-        self._ring = np.full((rows, 4), np.nan)
+        self._ring = np.full((rows, 3), np.nan)
         self._input_hashes = np.zeros(rows, np.int64)
         self.seen = 0
 
@@ -79,11 +78,10 @@ class _Window:
         `input_hashes` (rows,) is equal for answers to the same input.
         """
         count = len(shape.norm)
-        rows = np.full((count, 4), np.nan)
+        rows = np.full((count, 3), np.nan)
         rows[:, _NORM] = shape.norm
-        if shape.confidence is not None and shape.entropy is not None:
+        if shape.confidence is not None:
             rows[:, _CONFIDENCE] = shape.confidence
-            rows[:, _ENTROPY] = shape.entropy
         if shape.predicted is not None:
             rows[:, _CLASS] = shape.predicted
         size = len(self._ring)
@@ -95,7 +93,7 @@ class _Window:
 
     @property
     def rows(self) -> Floats:
-        """(rows, 4), in no order."""
+        """(rows, 3), in no order."""
         return self._ring[: min(self.seen, len(self._ring))]
 
     @property
@@ -179,7 +177,6 @@ class OutputsCollector:
         source = (*key, _SOURCE)
         for spec, column in (
             (catalogue.OUTPUT_CONFIDENCE, _CONFIDENCE),
-            (catalogue.OUTPUT_ENTROPY, _ENTROPY),
             (catalogue.OUTPUT_NORM, _NORM),
         ):
             known = rows[np.isfinite(rows[:, column]), column]

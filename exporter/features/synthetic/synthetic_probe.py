@@ -79,7 +79,8 @@ class SyntheticSettings(ProbeSettings):
     datatype, shape or size."""
     max_first_response_seconds: float | None = Field(default=None, gt=0, le=600)
     """Longest time to the first response of a decoupled model. A longer one gives the
-    outcome `stalled`, and the model still counts as serving. No limit by default."""
+    outcome `stalled`, and the model still counts as serving; no response at all is
+    `bad_output`. By default there is no limit, and no response is required."""
     max_gap_seconds: float | None = Field(default=None, gt=0, le=600)
     """Longest time between two responses of a decoupled model; a longer one also gives
     `stalled`. The time from the last response to the end of the stream does not count.
@@ -358,13 +359,15 @@ class SyntheticProbe:
                 f"{self._settings.timeout_seconds:g} s",
             )
         checks = self._settings.checks if override.checks is None else override.checks
+        pace = self._pace(override)
         if spec.decoupled and reply.responses == 0:
-            # A decoupled model may answer without any response.
-            return Verdict("ok", seconds, request_id)
-        fault = reply_fault(spec, reply, checks)
+            # A decoupled model may answer without any response, if none is expected.
+            fault = None if pace.first_seconds is None else "no response came"
+        else:
+            fault = reply_fault(spec, reply, checks)
         if fault:
             return Verdict("bad_output", seconds, request_id, fault[:_SHOWN_CHARACTERS])
-        return pace_verdict(self._pace(override), reply, request_id)
+        return pace_verdict(pace, reply, request_id)
 
     def _pace(self, override: ModelOverride) -> Pace:
         first, gap = override.max_first_response_seconds, override.max_gap_seconds

@@ -156,6 +156,22 @@ def test_while_the_server_is_away_its_models_stay_known(looked, fake):
     assert looked.models == ["a", "b"]
 
 
+@pytest.mark.parametrize(("name", "loads"), [("triton", 0), ("another", 1)])
+def test_a_refused_connection_is_a_load_only_without_statistics(name, loads):
+    """Triton's statistics tell whether it started anew."""
+    with FakeTriton([FakeModel("a")], name=name) as server:
+        looked = Looked(server)
+        looked()
+        with server.down():
+            assert looked()["triton_up", ()] == 0
+        deadline = time.monotonic() + patience()
+        while (said := looked())["triton_up", ()] != 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        looked.grpc.close()
+    assert said["triton_model_loads_total", A] == loads
+
+
 def test_a_model_that_leaves_and_returns_is_a_load(looked, fake):
     assert looked()["triton_model_loads_total", ("a", "1")] == 0
     fake.unload("a")

@@ -78,6 +78,17 @@ def test_a_stream_that_never_ends_is_a_timeout(access, fault, protocol, how) -> 
     assert time.monotonic() - started < patience(1.5)
 
 
+def test_no_response_at_all_is_a_fault_where_a_first_one_is_expected(
+    access, protocol
+) -> None:
+    silent = {"speaker": {"inputs": {"text": {"values": [""]}}}}
+    probe = {"protocols": [protocol], "overrides": silent}
+    assert synthetic(access, **probe).outcome == "ok"
+    verdict = synthetic(access, **probe, **LIMITS)
+    assert verdict.outcome == "bad_output"
+    assert "no response" in verdict.detail
+
+
 def test_a_limit_of_one_model_is_in_place_of_the_probes(access, fault) -> None:
     fault(at=3, seconds=0.6)
     patient = {"inputs": {"text": {"values": [TEXT]}}, "max_gap_seconds": 60}

@@ -116,10 +116,9 @@ def test_zeros_are_no_answer_and_nan_is_none_either(many) -> None:
         assert found.class_shares() == {}
 
 
-def test_entropy_and_norm_are_what_they_are_called(many) -> None:
+def test_the_norm_is_what_it_is_called(many) -> None:
     _, scores = many
     shape = shape_of(scores)
-    np.testing.assert_allclose(shape.entropy, -(scores * np.log(scores)).sum(axis=1))
     np.testing.assert_allclose(shape.norm, np.linalg.norm(scores, axis=1))
 
 
