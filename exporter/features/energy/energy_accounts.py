@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
+from exporter.access.work_board import ModelWork
 from exporter.features.energy import power_fit
 from exporter.features.energy.attribution import MICRO, BusyPower, UnusedPower, divide
 from exporter.features.energy.energy_meter import Meter
@@ -30,6 +31,8 @@ _QUIET_RATIO: Final = 0.01
 # After this time without statistics the energy since then is unattributed.
 _SILENT_WINDOWS: Final = 6
 _SILENT_READS: Final = 3
+_NEW: Final = ModelWork(0.0, 0.0, 0, output_tokens=0.0)
+"""Work of a model that was not there before."""
 
 
 @dataclass(slots=True)
@@ -360,8 +363,7 @@ class Books:
 def _tokens_between(before: WorkSnapshot, after: WorkSnapshot) -> dict[ModelKey, float]:
     tokens = {}
     for key, now in after.models.items():
-        then = before.models.get(key)
-        known = 0.0 if then is None else then.output_tokens
+        known = before.models.get(key, _NEW).output_tokens
         # A source that appears late counts requests of earlier windows as well.
         if now.output_tokens is not None and known is not None:
             tokens[key] = max(0.0, now.output_tokens - known)
@@ -379,11 +381,10 @@ def _work_between(
     for key, now in after.models.items():
         if now.is_ensemble:
             continue
-        then = before.models.get(key)
-        busy = now.busy_seconds - (then.busy_seconds if then else 0.0)
-        production = now.production_busy_seconds
-        production -= then.production_busy_seconds if then else 0.0
-        inferences = now.inferences - (then.inferences if then else 0)
+        then = before.models.get(key, _NEW)
+        busy = now.busy_seconds - then.busy_seconds
+        production = now.production_busy_seconds - then.production_busy_seconds
+        inferences = now.inferences - then.inferences
         if busy > 0:
             own = min(1.0, max(0.0, 1 - production / busy))
             work[key] = busy, own, max(0, inferences)

@@ -135,6 +135,25 @@ def test_our_own_requests_energy_is_not_the_models():
     assert own == pytest.approx(machine.attributed(A) / 3, rel=0.01)
 
 
+def test_all_work_of_a_model_that_is_new_is_productions():
+    machine = Machine(board(idle_watts=60.0))
+    new = ("new", "1")
+    for _ in range(10):
+        machine.second()
+    for ledger, nothing in (
+        (machine.busy, 0.0),
+        (machine.production, 0.0),
+        (machine.inferences, 0),
+        (machine.truth, 0.0),
+    ):
+        ledger[new] = nothing
+    for _ in range(6):
+        machine.second([(new, 0.5, 200)])
+    first = next(settled for settled in machine.settled if new in settled.busy)
+    assert first.busy[new] == pytest.approx(0.5 * 5)
+    assert machine.total(lambda t: t.unattributed["own_requests"]) == 0
+
+
 def test_the_steps_of_an_ensemble_have_its_energy():
     machine = Machine(board(idle_watts=60.0))
     machine.ensembles.add(B)
