@@ -32,6 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 from figures import SEED, Figure, Skipped
 
 from exporter.network import grpc_core  # noqa: F401 - before any benchmark imports grpc itself
+from loadtests import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -183,19 +184,8 @@ def _keep(options: argparse.Namespace, figures: list[Figure]) -> Path:
 
 
 def hardware() -> dict[str, Any]:
-    """The machine: CPU model, cores, memory, kernel, and how busy it was just now."""
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    names = [
-        ln.partition(":")[2].strip() for ln in lines if ln.startswith("model name")
-    ]
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {
-        "cpu": names[0] if names else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": pages,
-        "kernel": platform.release(),
-        "load_average": list(os.getloadavg()),
-    }
+    """The machine, and how busy it was just now."""
+    return surroundings.hardware() | {"load_average": list(os.getloadavg())}
 
 
 def revision() -> str:

@@ -71,7 +71,7 @@ def test_all_of_a_folder_run_although_one_breaks_and_are_kept(tmp_path: Path) ->
     [file] = (tmp_path / "results").iterdir()
     kept = json.loads(file.read_text())
     assert kept["figures"] == figures
-    assert {"cpu", "cores", "memory_bytes", "kernel"} <= kept["hardware"].keys()
+    assert {"cpu", "cpus", "memory_bytes", "kernel"} <= kept["hardware"].keys()
     assert {"python", "tritonwatch", "numpy"} <= kept["versions"].keys()
     assert isinstance(kept["seed"], int)
 

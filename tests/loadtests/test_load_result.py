@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -96,20 +96,6 @@ def test_a_request_that_hangs_at_the_end_costs_its_own_answer_and_no_rate(
     assert goodput.requests_per_second == pytest.approx(result.throughput)
 
 
-def test_an_overloaded_server_answers_no_faster_for_what_waits() -> None:
-    requests = Requests.empty(2000)
-    requests.intended[:] = requests.sent[:] = np.arange(2000) / 200
-    requests.done[:] = (1 + np.arange(2000)) / 100
-    requests.outcome[:] = Outcome.OK
-    result = RunResult.of(
-        about(schedule_seconds=10.0),
-        requests,
-        duration_seconds=20.0,
-        sender_cpu_seconds=0.1,
-    )
-    assert result.throughput == pytest.approx(100, rel=2e-3)
-
-
 def test_a_quantile_over_all_counts_what_was_not_answered_as_infinitely_late() -> None:
     result = result_of([Outcome.OK] * 98 + [Outcome.REJECTED] * 2)
     assert result.quantile(0.5) == pytest.approx(0.01)
@@ -188,6 +174,10 @@ def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
     rng = np.random.default_rng(2)
     requests = requests_of([Outcome(c) for c in rng.integers(0, 6, 2000)])
     requests.done[:] += rng.exponential(0.01, 2000)
+    requests.first[1:] = requests.sent[1:]
+    requests.responses[:3] = [0, 2, (1 << 32) - 1]
+    requests.tokens[:3] = [0, 7, 1]
+    requests.longest_gap[:3] = [np.nan, 0.25, 0.5]
     before = RunResult.of(
         about(profile={"kind": "poisson"}),
         requests,
@@ -199,12 +189,10 @@ def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
     file = tmp_path / "run.json"
     result_file.write(before, file)
     after = result_file.read(file)
-    for name in ("intended", "sent", "first", "done", "outcome", "entry"):
-        assert np.array_equal(
-            getattr(after.requests, name),
-            getattr(before.requests, name),
-            equal_nan=name not in ("outcome", "entry"),
-        )
+    for kept in fields(Requests):
+        found = getattr(after.requests, kept.name)
+        np.testing.assert_array_equal(found, getattr(before.requests, kept.name))
+        assert found.dtype == getattr(before.requests, kept.name).dtype
     assert after.from_intended == before.from_intended
     assert (after.about, after.verdict, after.errors, after.unanswered) == (
         before.about,
@@ -243,21 +231,6 @@ def test_a_file_that_is_no_whole_result_is_refused(tmp_path, change, told) -> No
         result_file.read(file)
     assert told in str(refused.value)
     assert str(file) in str(refused.value)
-
-
-def test_what_streams_carried_is_kept() -> None:
-    result = result_of([Outcome.OK] * 3)
-    requests = result.requests
-    requests.first[:] = requests.sent
-    requests.responses[:] = [0, 2, (1 << 32) - 1]
-    requests.tokens[:] = [0, 7, 1]
-    requests.longest_gap[:] = [np.nan, 0.25, 0.5]
-    document = json.loads(json.dumps(result_file.to_document(result)))
-    found = result_file.from_document(document).requests
-    for name in ("responses", "tokens", "longest_gap"):
-        kept = getattr(found, name)
-        np.testing.assert_array_equal(kept, getattr(requests, name))
-        assert kept.dtype == getattr(requests, name).dtype
 
 
 def test_it_grows_up_to_the_most_requests_of_a_run_and_keeps_what_it_has(
