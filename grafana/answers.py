@@ -273,16 +273,8 @@ def _cold() -> list[Any]:
             "planned.",
             "short",
             Query("sum(increase(triton_model_loads_total<v>[1h]))"),
-            span=12,
+            span=24,
             steps=(Step(None, "blue"),),
-        ),
-        number(
-            "Models serving",
-            "Share of model versions that answer inference requests.",
-            "percentunit",
-            Query("avg(triton_model_serving<v>)"),
-            span=12,
-            steps=good_above(0.5, 1),
         ),
         series(
             "Duration of the latest load",

@@ -128,23 +128,6 @@ def _tokens() -> list[Any]:
             ),
         ),
         series(
-            "Tokens per second of a request",
-            "As a user sees them after the first token: the inverse of the mean time "
-            "per output token. For models in `token_responses`.",
-            "short",
-            Query(
-                "1 / ("
-                + histogram_promql.mean(
-                    "triton_request_time_per_output_token_seconds",
-                    "$__rate_interval",
-                    "model",
-                    where="<v>",
-                )
-                + ")",
-                "{{model}}",
-            ),
-        ),
-        series(
             "Energy of 1,000 output tokens",
             "The model's total energy divided by its output tokens. Active: energy "
             "of running it. Full: including its share of idle power.",

@@ -173,11 +173,6 @@ DRIFT_WINDOW_TIMESTAMP: Final = MetricSpec(
     "Time at which the latest window closed.",
     _SIDE,
 )
-DRIFT_FEATURES: Final = MetricSpec(
-    "triton_drift_features",
-    "Watched features, by whether they have series of their own (max_features).",
-    (*_SIDE, "exposed"),
-)
 DRIFT_SAVED: Final = MetricSpec(
     "tritonwatch_drift_state_saved_timestamp_seconds",
     "Time at which the state was last written to disk; absent without a state file.",

@@ -68,15 +68,9 @@ GPU_ECC: Final = MetricSpec(
     (*_GPU, "severity"),
     outlives_process=True,
 )
-GPU_XID: Final = MetricSpec(
-    "triton_gpu_xid_errors_total",
-    "Critical XID errors of the board seen by this process, by XID number.",
-    (*_GPU, "xid"),
-)
 GPU_XID_TIMESTAMP: Final = MetricSpec(
     "triton_gpu_xid_last_timestamp_seconds",
-    "Time of the latest XID error with that number. PromQL's increase() does not"
-    " see the first event of a counter; this does.",
+    "Time of the latest critical XID error of the board with that number.",
     (*_GPU, "xid"),
 )
 MIG_ENERGY: Final = MetricSpec(

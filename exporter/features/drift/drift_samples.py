@@ -60,10 +60,6 @@ def _of_side(subject: Subject) -> Iterator[Sample]:
         yield Sample(catalogue.DRIFT_SAVED, subject.saved_at, key)
     if subject.save_by is not None:
         yield Sample(catalogue.DRIFT_SAVE_BY, subject.save_by, key)
-    features = len(watch.profile.names)
-    exposed = min(features, subject.settings.max_features)
-    yield Sample(catalogue.DRIFT_FEATURES, exposed, (*key, "true"))
-    yield Sample(catalogue.DRIFT_FEATURES, features - exposed, (*key, "false"))
     yield Sample(catalogue.DRIFT_REFERENCE_ROWS, watch.profile.rows, key)
     yield Sample(catalogue.DRIFT_PROMISE, not watch.profile.caveats, key)
     yield Sample(catalogue.DRIFT_ROWS, watch.statistics.rows, key)

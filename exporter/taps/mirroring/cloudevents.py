@@ -13,7 +13,6 @@ OpenAI's or that of Triton's generate extension, whole or streamed.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from exporter.taps.mirroring.intake import Intake
     from exporter.taps.mirroring.mirrored_body import Direction, Inference
-    from exporter.taps.tap_route import Outcome, TapAnswer, TapHead, TapRequest
+    from exporter.taps.tap_route import TapAnswer, TapHead, TapRequest
 
 SOURCE: Final = "cloudevents"
 DIRECTIONS: Final[dict[str, Direction]] = {
@@ -48,14 +47,6 @@ _NOT_BINARY: Final = MirrorBodyError(
 _GZIP: Final = b"\x1f\x8b"
 _ANY_WRAPPER: Final = 32 + zlib.MAX_WBITS
 _SHOWN_CHARACTERS: Final = 80
-
-
-@dataclass(frozen=True, slots=True)
-class _Event:
-    direction: Direction
-    service: str
-    id: str
-    data: bytes
 
 
 class EventSink:
@@ -108,37 +99,36 @@ class EventSink:
 
     def answer(self, request: TapRequest) -> TapAnswer:
         """Read one event and publish it; an invalid body gets status 400."""
+        headers = request.headers
+        direction = DIRECTIONS[headers["ce-type"]]
+        model = self._model(headers.get("ce-inferenceservicename", ""))
         try:
-            event = _from_headers(request)
-            found = self._inference(event, json_bytes(request))
+            found = self._inference(request, direction, model)
         except MirrorBodyError as error:
             return refused(error)
-        outcome = self._publish(event, found)
-        return PASSED_OVER.get(outcome, TAKEN)
-
-    def _publish(self, event: _Event, found: Inference) -> Outcome:
-        model = self._model(event.service)
         if found.model != model and self._intake.knows(found.model):
             # A response says whose it is: better than what the service is called.
             model = found.model
-        return self._intake.publish(
-            Origin(SOURCE, event.direction, model, request_id=event.id), found
-        )
+        event_id = headers.get("ce-id", "")[: mirrored_body.MAX_NAME_CHARACTERS]
+        origin = Origin(SOURCE, direction, model, request_id=event_id)
+        return PASSED_OVER.get(self._intake.publish(origin, found), TAKEN)
 
-    def _inference(self, event: _Event, length: int | None) -> Inference:
-        limit, data = self._max_body_bytes, event.data
+    def _inference(
+        self, request: TapRequest, direction: Direction, model: str
+    ) -> Inference:
+        length, limit, data = json_bytes(request), self._max_body_bytes, request.body
         if data[:2] == _GZIP:
             data = _inflated(data, limit)
-        spec = self._intake.spec(self._model(event.service))
+        spec = self._intake.spec(model)
         # A model of Triton's may have an input `prompt`, too.
-        if not (spec and generate_body.has_all_inputs(data, event.direction, spec)):
-            completion = openai_body.read(data, event.direction, limit)
+        if not (spec and generate_body.has_all_inputs(data, direction, spec)):
+            completion = openai_body.read(data, direction, limit)
             if completion is not None:
                 return completion
         found = spec and generate_body.read(
-            data, event.direction, spec, limit, may_be_infer=True
+            data, direction, spec, limit, may_be_infer=True
         )
-        return found or _tensors(data, event.direction, length, limit)
+        return found or _tensors(data, direction, length, limit)
 
     def _model(self, service: str) -> str:
         mapped = self._models.get(service, service)
@@ -153,16 +143,6 @@ def _unknown_type(kind: str) -> TapAnswer:
         HTTPStatus.UNPROCESSABLE_ENTITY,
         f"found an event of type {kind[:_SHOWN_CHARACTERS]!r}; want "
         f"{' or '.join(DIRECTIONS)}",
-    )
-
-
-def _from_headers(request: TapRequest) -> _Event:
-    headers = request.headers
-    return _Event(
-        DIRECTIONS[headers["ce-type"]],
-        headers.get("ce-inferenceservicename", ""),
-        headers.get("ce-id", "")[: mirrored_body.MAX_NAME_CHARACTERS],
-        request.body,
     )
 
 

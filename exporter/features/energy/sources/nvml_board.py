@@ -8,7 +8,6 @@ to 271), so they are sampled.
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -89,8 +88,8 @@ class Board:
     violations: dict[str, int] = field(default_factory=dict)
     """The driver's own counters at the last call, in nanoseconds."""
     ecc: dict[str, int] = field(default_factory=dict)
-    xids: Counter[str] = field(default_factory=Counter)
     xid_seen: dict[str, float] = field(default_factory=dict)
+    """Time of the latest XID error by its number."""
     read_at: float | None = None
 
     def call(
@@ -212,11 +211,8 @@ class Board:
 
     def xid_samples(self, labels: tuple[str, ...]) -> Iterator[AnySample]:
         """Yield its XID errors, also when the board can no longer be read."""
-        for xid, count in self.xids.items():
-            yield Sample(catalogue.GPU_XID, count, (*labels, xid))
-            yield Sample(
-                catalogue.GPU_XID_TIMESTAMP, self.xid_seen[xid], (*labels, xid)
-            )
+        for xid, seen_at in self.xid_seen.items():
+            yield Sample(catalogue.GPU_XID_TIMESTAMP, seen_at, (*labels, xid))
 
 
 def code_of(error: pynvml.NVMLError) -> int:

@@ -147,8 +147,7 @@ class NvmlPower:
         board = Board(handle, index, uuid, name)
         known = self._boards.get(uuid)
         if known is not None:
-            board.throttled, board.xids = known.throttled, known.xids
-            board.xid_seen = known.xid_seen
+            board.throttled, board.xid_seen = known.throttled, known.xid_seen
         modes = self._call(board, "mig", pynvml.nvmlDeviceGetMigMode)
         board.mig = "unknown" if modes is None else ("on" if modes[0] else "off")
         if board.mig == "on":
@@ -197,8 +196,7 @@ class NvmlPower:
                 pynvml.nvmlEventTypeXidCriticalError
             ):
                 xid = str(event.eventData)
-                if xid in board.xids or len(board.xids) < _MOST_XIDS:
-                    board.xids[xid] += 1
+                if xid in board.xid_seen or len(board.xid_seen) < _MOST_XIDS:
                     board.xid_seen[xid] = self._surroundings.wall_clock()
 
     def _reading(self, board: Board) -> Reading:

@@ -218,26 +218,25 @@ def test_violation_counters_that_start_over_are_not_subtracted(found, clock):
     assert values(reading, catalogue.GPU_THROTTLE)["thermal",] == 0.5
 
 
-def test_xid_errors_are_counted_by_number_and_dated(found):
+def test_xid_errors_are_dated_by_number(found):
     script, source = found({0: board(0), 1: board(1)})
     script.xid(1, 79)
     script.xid(1, 79)
     script.xid(0, 31)
     first, second = source.read()
-    assert values(first, catalogue.GPU_XID) == {("31",): 1}
-    assert values(second, catalogue.GPU_XID) == {("79",): 2}
+    assert values(first, catalogue.GPU_XID_TIMESTAMP) == {("31",): 1e9}
     assert values(second, catalogue.GPU_XID_TIMESTAMP) == {("79",): 1e9}
-    assert values(source.read()[1], catalogue.GPU_XID) == {("79",): 2}
+    assert values(source.read()[1], catalogue.GPU_XID_TIMESTAMP) == {("79",): 1e9}
 
 
-def test_xid_counts_outlive_the_driver_that_told_them(found):
+def test_xid_dates_outlive_the_driver_that_told_them(found):
     script, source = found({0: board()})
     script.xid(0, 79)
     source.read()
     script.unload_driver()
-    assert values(source.read()[0], catalogue.GPU_XID) == {("79",): 1}
+    assert values(source.read()[0], catalogue.GPU_XID_TIMESTAMP) == {("79",): 1e9}
     script.load_driver()
-    assert values(source.read()[0], catalogue.GPU_XID) == {("79",): 1}
+    assert values(source.read()[0], catalogue.GPU_XID_TIMESTAMP) == {("79",): 1e9}
 
 
 def test_under_mig_energy_is_the_boards_and_instances_are_only_named(found):
