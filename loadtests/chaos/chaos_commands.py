@@ -22,13 +22,20 @@ from loadtests.chaos.soak import drawn, soak_document, soaked, verdict_of
 from loadtests.chaos.targets.chaos_target import require_allowed
 from loadtests.chaos.undoing.undo import undo_all
 from loadtests.chaos.undoing.undo_journal import default_folder
-from loadtests.errors import FaultRefusedError, PlanError
+from loadtests.errors import (
+    EXIT_FINDING,
+    EXIT_INVALID,
+    EXIT_OK,
+    EXIT_USAGE,
+    FaultRefusedError,
+    PlanError,
+)
 from loadtests.json_file import publish
 from pages import page_text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from loadtests.chaos.experiment import Loaded
@@ -37,10 +44,15 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.observations import Evidence
     from loadtests.chaos.undoing.undo import UndoneRun
 
-EXIT_FINDING: Final = 1
-EXIT_REFUSED: Final = 2
-EXIT_UNKNOWN: Final = 3
 EXIT_INTERRUPTED: Final = 130
+_FROM_BEST: Final = (
+    EXIT_OK,
+    EXIT_INVALID,
+    EXIT_FINDING,
+    EXIT_USAGE,
+    EXIT_INTERRUPTED,
+)
+"""What is known of one experiment is not hidden by what is not known of another."""
 _LONGEST_LINE: Final = 10_000
 
 
@@ -122,18 +134,23 @@ def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
     )
     for loaded in chosen:  # before the first one runs
         require_allowed(loaded.experiment.touched, how.allow)
-    worst = 0
+    statuses = [EXIT_OK]
     for loaded in chosen:
         try:
             found = run(loaded, how)
         except FaultRefusedError as error:
             sys.stderr.write(f"tritonwatch: {loaded.name}: refused: {error}\n")
-            worst = max(worst, EXIT_REFUSED)
+            statuses.append(EXIT_USAGE)
             continue
-        worst = max(worst, _report_run(loaded, found, options))
+        statuses.append(_report_run(loaded, found, options))
         if found[-1].status == "interrupted" or found[-1].leftovers:
             break
-    return worst
+    return worst_of(statuses)
+
+
+def worst_of(statuses: Iterable[int]) -> int:
+    """Return the exit status of several experiments."""
+    return max(statuses, key=_FROM_BEST.index)
 
 
 def _report_run(
@@ -223,7 +240,7 @@ def report(options: argparse.Namespace) -> int:
 def _code_of(verdicts: set[Verdict]) -> int:
     if verdicts & {"finding", "failed"}:
         return EXIT_FINDING
-    return EXIT_UNKNOWN if "invalid" in verdicts else 0
+    return EXIT_INVALID if "invalid" in verdicts else 0
 
 
 def state_of(options: argparse.Namespace) -> Path:
@@ -246,7 +263,7 @@ def undo(options: argparse.Namespace) -> int:
         sys.stdout.write(f"nothing to undo in {folder}{other}\n")
     if any(one.problems for one in runs):
         return EXIT_FINDING
-    return EXIT_UNKNOWN if any(one.busy for one in runs) else 0
+    return EXIT_INVALID if any(one.busy for one in runs) else 0
 
 
 def _text(run: UndoneRun) -> str:

@@ -10,6 +10,7 @@ from simulated_outages import evidence, poisson, run
 from whole_pages import whole
 
 from loadtests.chaos import cli
+from loadtests.chaos.chaos_commands import worst_of
 from loadtests.chaos.measuring.observations import AlertChange
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
@@ -125,6 +126,13 @@ def test_the_command_tells_what_was_found_by_its_exit_status(
         command()
     assert command("--schema", "journal") == 0
     assert command("--schema", "scorecard") == 0
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1, 0], 1), ([1, 2], 2)]
+)
+def test_a_finding_is_not_hidden_by_an_experiment_that_decided_nothing(statuses, worst):
+    assert worst_of(statuses) == worst
 
 
 def test_a_card_is_written_as_its_schema_has_it(tmp_path: Path) -> None:
