@@ -127,13 +127,6 @@ RESPONSE_GAP_LATENCY_EFFECTIVE: Final = MetricSpec(
     " window's 30 slots.",
     (*_MODEL, "quantile"),
 )
-TRACE_RESPONSES_CUT: Final = MetricSpec(
-    "tritonwatch_trace_responses_cut_total",
-    "Responses of traced requests by source (otlp, file) after the first 10,000 of"
-    " their request: they count in triton_request_responses, but their gaps are not"
-    " recorded.",
-    ("source",),
-)
 TRACE_RECORDS: Final = MetricSpec(
     "tritonwatch_trace_records_total",
     "Traces by source (otlp, file) and outcome: request, child (made by a model)"

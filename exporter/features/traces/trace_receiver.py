@@ -16,6 +16,7 @@ from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from exporter.access.inventory import ModelKey
     from exporter.features.traces.trace_sink import TraceSink
     from exporter.features.traces.trace_spans import Joined
     from exporter.taps.tap_route import TapRequest
@@ -53,11 +54,12 @@ class TraceReceiver:
         *,
         max_body_bytes: int,
         clock: Callable[[], float],
+        is_ensemble: Callable[[ModelKey], bool],
     ) -> None:
         self._sink = sink
         self._max_body_bytes = max_body_bytes
         self._clock = clock
-        self._joiner = SpanJoiner(is_known=sink.is_known)
+        self._joiner = SpanJoiner(is_known=sink.is_known, is_ensemble=is_ensemble)
         self._lock = threading.Lock()
         self._warned_at: float | None = None
 

@@ -198,7 +198,6 @@ class TraceSink:
         self._outcomes: dict[str, Counter[str]] = {
             source: Counter(dict.fromkeys(OUTCOMES, 0)) for source in settings.sources
         }
-        self._cut: Counter[str] = Counter(dict.fromkeys(settings.sources, 0))
 
     def count(self, source: str, outcome: str, number: int = 1) -> None:
         """Records that led to no trace."""
@@ -246,9 +245,6 @@ class TraceSink:
                 model.latest = now
                 decoupled = self._decoupled(key)
                 outcomes.update(_record(model, batch, at, decoupled=decoupled))
-                self._cut[source] += sum(
-                    trace.responses.cut for trace in batch if trace.responses
-                )
 
     def samples(self, now: float) -> list[AnySample]:
         """Return every series; an empty window has none."""
@@ -258,10 +254,6 @@ class TraceSink:
                 Sample(catalogue.TRACE_RECORDS, number, (source, outcome))
                 for source, outcomes in self._outcomes.items()
                 for outcome, number in outcomes.items()
-            ]
-            samples += [
-                Sample(catalogue.TRACE_RESPONSES_CUT, number, (source,))
-                for source, number in self._cut.items()
             ]
             for key, model in self._models.items():
                 samples += _of_model(key, model, now)
@@ -331,6 +323,7 @@ def _record(
         if trace.total_seconds is not None and not trace.child
     ]
     model.request.record(totals, at)
+    unanswered = sum(trace.is_unanswered for trace in batch)
     for goodput in model.goodput:
         met = [
             goodput.limits.met(trace.total_seconds, trace.responses)
@@ -338,7 +331,7 @@ def _record(
             if trace.total_seconds is not None and not trace.child
         ]
         goodput.met += met.count(True)
-        goodput.missed += met.count(False)
+        goodput.missed += met.count(False) + unanswered
     streams = [
         (trace.responses, trace.trace_id)
         for trace in batch

@@ -79,11 +79,13 @@ class _Request:
     has_children: bool = False
     is_known: bool = True
     """True if the server holds its model."""
+    is_ensemble: bool = False
+    """True if its children are all of its work."""
 
     @property
     def complete(self) -> bool:
         return (self.has_network or self.identity.child) and (
-            self.has_compute or self.has_children
+            self.has_compute or (self.has_children and self.is_ensemble)
         )
 
 
@@ -99,18 +101,21 @@ class Joined:
 class SpanJoiner:
     """Buffers spans until their request is whole. Not thread-safe.
 
-    `is_known` returns whether the server holds a model version.
+    `is_known` returns whether the server holds a model version, `is_ensemble` whether that
+    is an ensemble, which has no compute of its own.
     """
 
     def __init__(
         self,
         *,
         is_known: Callable[[ModelKey], bool] = lambda _: True,
+        is_ensemble: Callable[[ModelKey], bool] = lambda _: True,
         join_seconds: float = JOIN_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
         max_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         self._is_known = is_known
+        self._is_ensemble = is_ensemble
         # Requests that wait for the network's span, or for their client's request; those
         # that were answered and wait for a span that ended before; those to models that
         # the server does not hold.
@@ -223,8 +228,10 @@ class SpanJoiner:
         identity = span.identity
         if identity is None or self._held(span.span_id) is not None:
             return None
-        is_known = self._is_known((identity.model, identity.version))
-        request = _Request(identity, span.parent_id, Marks(), sender, is_known=is_known)
+        key = identity.model, identity.version
+        request = _Request(identity, span.parent_id, Marks(), sender)
+        request.is_known = self._is_known(key)
+        request.is_ensemble = self._is_ensemble(key)
         request.marks.update(span.marks)
         compute = self._computes.pop(span.span_id)
         if compute is not None:
@@ -257,7 +264,7 @@ class SpanJoiner:
         return next(filter(None, found), None)
 
     def _announce(self, parent_id: str, now: float, sender: str) -> None:
-        """A child came: its parent needs no compute of its own to be complete."""
+        """A child came: an ensemble's own span may be complete by it."""
         parent = self._held(parent_id)
         if parent is not None:
             parent.has_children = True

@@ -155,15 +155,13 @@ class Responses:
     """Times of the responses to a client's request, in seconds.
 
     `first_seconds` is from the request's start to its first response, `gaps` from each
-    response to the next. Those beyond `MOST_RESPONSES` are in `number` and in `cut`, and
-    their gaps are not known. Over gRPC an empty final response that the client asked for
-    is one of them.
+    response to the next. Those beyond `MOST_RESPONSES` are in `number`, and their gaps are
+    not known. Over gRPC an empty final response that the client asked for is one of them.
     """
 
     number: int
     first_seconds: float
     gaps: tuple[float, ...] = ()
-    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +171,9 @@ class RequestTrace:
     `phases` are in the order of PHASES, None where Triton set no marks. `total_seconds`
     is None for a request whose begin or end on the network is not known. A `child` was
     asked by an ensemble or another model: its total is time inside the server, and no
-    client waited for it alone. `begin_ns` is on the clock of the source: wall clock in
-    spans, the server's monotonic clock in files. `responses` is None of a child, and where
-    nothing was sent.
+    client waited for it alone. `begin_ns` is when its model's part began, which every
+    copy has, on the clock of the source: wall clock in spans, the server's monotonic clock
+    in files. `responses` is None of a child, and where nothing was sent.
     """
 
     model: str
@@ -188,6 +186,11 @@ class RequestTrace:
     phases: tuple[float | None, ...]
     total_seconds: float | None
     responses: Responses | None = None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """True if it came over the network, and nothing was sent back."""
+        return self.protocol != "" and self.total_seconds is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +221,17 @@ def shortened(text: str) -> str:
 def measured(
     whose: Identity, marks: Marks, *, network: bool = True
 ) -> RequestTrace | None:
-    """The trace that Triton's marks describe; None if they contradict each other.
+    """The trace that Triton's marks describe; None if they describe none.
 
-    They do with an end before its begin, or more than a day after. Without `network`
-    the network's marks are missing, so the latency for the client is unknown.
+    They do not with an end before its begin, more than a day after, or missing: a file may
+    have been cut. Without `network` the network's marks are missing, so the
+    latency for the client is unknown.
     """
     protocol, begin, end = _span(whose, marks, network=network)
     if begin is None or marks.contradicted:
         return None
-    last = end if end is not None else marks.get("REQUEST_END") or begin
-    if not 0 <= last - begin <= LONGEST_NS:
+    last = end if end is not None else marks.get("REQUEST_END")
+    if last is None or not 0 <= last - begin <= LONGEST_NS:
         return None
     answer = _answer(marks, protocol, begin, end)
     known = end is not None and (whose.child or protocol or not marks.of_the_network)
@@ -238,7 +242,7 @@ def measured(
         whose.trace_id,
         whose.child,
         protocol,
-        begin,
+        marks.get("REQUEST_START") or begin,
         _phases(marks, (begin, last), answer),
         (last - begin) * 1e-9 if known else None,
         _responses(begin, answer),
@@ -311,7 +315,6 @@ def _responses(begin: int, answer: _Answer) -> Responses | None:
         len(answer.times) + answer.cut,
         (answer.times[0] - begin) * 1e-9,
         tuple((after - before) * 1e-9 for before, after in pairwise(answer.times)),
-        answer.cut,
     )
 
 

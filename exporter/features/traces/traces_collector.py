@@ -17,8 +17,10 @@ from exporter.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from exporter.access.inventory import ModelKey
     from exporter.samples import AnySample
     from exporter.taps.tap_route import TapRoute
+    from exporter.triton.protocol_types import ModelSpec
 
 
 FILE: Final = "file"
@@ -69,6 +71,7 @@ class TracesCollector:
         if settings.files is not None:
             self._follower = TraceFileFollower(settings.files, access.clock)
         self._work = access.work
+        self._board = access.board
         self._sink = TraceSink(
             SinkSettings(
                 settings.window_seconds,
@@ -81,8 +84,7 @@ class TracesCollector:
             known=lambda: access.board.current.models,
             wanted=access.models.matches,
             decoupled=lambda key: (
-                (spec := access.board.current.models.get(key)) is not None
-                and spec.decoupled
+                (spec := self._spec(key)) is not None and spec.decoupled
             ),
             wall_clock=time.time,
         )
@@ -92,7 +94,11 @@ class TracesCollector:
                 self._sink,
                 max_body_bytes=settings.otlp.max_body_bytes,
                 clock=access.clock,
+                is_ensemble=lambda key: bool((spec := self._spec(key)) and spec.steps),
             )
+
+    def _spec(self, key: ModelKey) -> ModelSpec | None:
+        return self._board.current.models.get(key)
 
     def routes(self) -> Sequence[TapRoute]:
         """Return the routes that the tap serves."""

@@ -66,7 +66,12 @@ class Served(HttpTap):
 @pytest.fixture
 def served():
     sink = new_sink()
-    receiver = TraceReceiver(sink, max_body_bytes=LIMIT, clock=time.monotonic)
+    receiver = TraceReceiver(
+        sink,
+        max_body_bytes=LIMIT,
+        clock=time.monotonic,
+        is_ensemble=lambda _: True,
+    )
     tap = Served([receiver.route()])
     tap.sink = sink  # type: ignore[attr-defined]
     yield tap

@@ -107,6 +107,14 @@ def test_calls_of_clients_keep_their_ids_and_wait_no_longer_than_others():
     assert (joiner.waiting, joiner._children) == (0, {})
 
 
+def test_a_caller_waits_for_its_own_compute_unless_it_is_an_ensemble():
+    compute, *others = caller("client")
+    for is_ensemble in (False, True):
+        joiner = SpanJoiner(is_ensemble=lambda _, found=is_ensemble: found)
+        assert len(joiner.add([*called(), *others], 0.0).traces) == 2 + is_ensemble
+        assert len(joiner.add([compute], 0.0).traces) == 1 - is_ensemble
+
+
 def test_waiting_calls_are_bounded():
     joiner = SpanJoiner(max_bytes=100_000)
     joined = 0

@@ -176,6 +176,8 @@ def test_a_request_nobody_waited_for_has_no_total():
         {"GRPC_SEND_END": -5},
         {"GRPC_SEND_END": 86_400_001},
         {"GRPC_SEND_END": 9_300_000_000_000},
+        # A file that ends too early.
+        {"GRPC_SEND_START": None, "GRPC_SEND_END": None, "REQUEST_END": None},
     ],
 )
 def test_a_trace_that_contradicts_itself_is_invalid(marks):

@@ -175,7 +175,10 @@ class Received:
             wall_clock=time.time,
         )
         self.receiver = TraceReceiver(
-            self.sink, max_body_bytes=4 << 20, clock=lambda: self.now
+            self.sink,
+            max_body_bytes=4 << 20,
+            clock=lambda: self.now,
+            is_ensemble=lambda _: False,
         )
 
     def send(self, spans, sender=""):
@@ -244,6 +247,16 @@ def test_a_model_that_the_server_does_not_hold_waits_as_long_as_a_span_may_be_la
     received.now += JOIN_SECONDS
     received.receiver.expire()
     assert received.counted("request", "partial") == [2, 1]
+
+
+def test_spans_that_are_sent_again_without_the_networks_are_a_copy():
+    received = Received()
+    parts = list(STREAM.values())
+    for sent in (parts, parts[:2]):
+        received.send(sent)
+        received.now += WAIT_SECONDS
+        received.receiver.expire()
+    assert received.counted("request", "partial", "duplicate") == [1, 0, 1]
 
 
 def test_a_stream_of_a_model_that_was_loaded_just_now_waits_on():
