@@ -76,16 +76,15 @@ class _Request:
     """The sender of its model's span."""
     has_network: bool = False
     has_compute: bool = False
-    has_children: bool = False
     is_known: bool = True
     """True if the server holds its model."""
     is_ensemble: bool = False
-    """True if its children are all of its work."""
+    """True if it has no compute of its own."""
 
     @property
     def complete(self) -> bool:
         return (self.has_network or self.identity.child) and (
-            self.has_compute or (self.has_children and self.is_ensemble)
+            self.has_compute or self.is_ensemble
         )
 
 
@@ -102,14 +101,14 @@ class SpanJoiner:
     """Buffers spans until their request is whole. Not thread-safe.
 
     `is_known` returns whether the server holds a model version, `is_ensemble` whether that
-    is an ensemble, which has no compute of its own.
+    is an ensemble.
     """
 
     def __init__(
         self,
         *,
         is_known: Callable[[ModelKey], bool] = lambda _: True,
-        is_ensemble: Callable[[ModelKey], bool] = lambda _: True,
+        is_ensemble: Callable[[ModelKey], bool] = lambda _: False,
         join_seconds: float = JOIN_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
         max_bytes: int = MAX_WAITING_BYTES,
@@ -127,7 +126,6 @@ class SpanJoiner:
         # Parts whose request has not come: by the span id the request must name.
         self._networks = FairBuffer[Marks](join_seconds, max_bytes // 8)
         self._computes = FairBuffer[Marks](join_seconds, max_bytes // 4)
-        self._parents = FairBuffer[bool](answer_seconds, max_bytes // 16)
         # Traces whose client's request came: with our ids, and "" for a client's. Calls
         # that come later are then known, also those that a collector sends again.
         self._own = FairBuffer[str](answer_seconds, max_bytes // 16)
@@ -237,10 +235,7 @@ class SpanJoiner:
         if compute is not None:
             request.marks.update(compute)
             request.has_compute = True
-        request.has_children = self._parents.pop(span.span_id) is not None
-        if identity.child:
-            self._announce(span.parent_id, now, sender)
-        else:
+        if not identity.child:
             network = self._networks.pop(span.parent_id)
             if network is not None:
                 request.marks.update(network)
@@ -262,15 +257,6 @@ class SpanJoiner:
     def _held(self, key: str) -> _Request | None:
         found = (store.get(key) for store in self._stores)
         return next(filter(None, found), None)
-
-    def _announce(self, parent_id: str, now: float, sender: str) -> None:
-        """A child came: an ensemble's own span may be complete by it."""
-        parent = self._held(parent_id)
-        if parent is not None:
-            parent.has_children = True
-        else:
-            size = _NOTE_BYTES + _size_of_texts(parent_id)
-            self._parents.put(parent_id, True, size, now, sender)
 
     def _key(self, span: Span) -> str:
         """Return the key of the request that the span is a part of."""
@@ -324,7 +310,7 @@ class SpanJoiner:
         return requests
 
     def _orphans(self, now: float) -> int:
-        for known in (self._parents, self._own, self._clients):
+        for known in (self._own, self._clients):
             for _ in known.overdue(now):
                 pass
         return sum(

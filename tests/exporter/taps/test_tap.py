@@ -70,7 +70,7 @@ def served():
         sink,
         max_body_bytes=LIMIT,
         clock=time.monotonic,
-        is_ensemble=lambda _: True,
+        is_ensemble=lambda key: key[0] == "pipe",
     )
     tap = Served([receiver.route()])
     tap.sink = sink  # type: ignore[attr-defined]

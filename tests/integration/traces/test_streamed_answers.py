@@ -168,7 +168,7 @@ def test_streams_in_spans(streaming, settings, start_sidecar, collector):
         assert_goodput(page)
         assert_phases(page)
         assert records(page, "own") > 0
-        joiner = SpanJoiner()
+        joiner = SpanJoiner(is_ensemble=lambda key: key[0] == "around")
         traces = [
             trace
             for _, body in list(collector.bodies)

@@ -29,7 +29,7 @@ LATER = 1e6
 
 
 def all_traces(spans):
-    joiner = SpanJoiner()
+    joiner = SpanJoiner(is_ensemble=lambda key: key[0] == "pipe")
     joined = joiner.add(spans, 0.0)
     late = joiner.expire(LATER)
     assert joiner.waiting == 0
