@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from fake_triton import FakeModel, FakeTriton
 
-from exporter.network.held_port import hold_port
 from exporter.own_requests.payload import make_payload
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.payloads.bodies import Row, body_of
@@ -79,10 +78,3 @@ def target_of_fixture() -> Callable[..., Target]:
 @pytest.fixture(name="mix_of")
 def mix_of_fixture() -> Callable[..., Mix]:
     return mix_of
-
-
-@pytest.fixture
-def unused_address() -> Generator[str]:
-    """An address of loopback where nobody listens, held until the end of the test."""
-    with hold_port() as holder:
-        yield f"127.0.0.1:{holder.getsockname()[1]}"
