@@ -30,7 +30,7 @@ def check(traces: Iterable[RequestTrace]) -> None:
             assert inside <= trace.total_seconds + 1e-6
         if trace.responses is not None:
             sent = trace.responses
-            assert sent.number >= len(sent.gaps) + 1
+            assert sent.number == len(sent.gaps) + 1
             times = [sent.first_seconds, *sent.gaps]
             assert all(0 <= t <= 86_400 for t in times)
             assert trace.total_seconds is not None

@@ -65,7 +65,7 @@ class BackendPageCollector:
         if client is None:
             return ()
         models = self._access.board.current.models
-        self._forget_own(models)
+        self._forget_own(models.keys() | self._tokens.keys())
         before = self._access.own.snapshot()
         try:
             body = client.get(

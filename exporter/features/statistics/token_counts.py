@@ -41,6 +41,8 @@ DIRECTIONS: Final[tuple[Direction, ...]] = ("input", "output")
 _MOST_WAITS: Final = 12
 _MEAN_READS: Final = 60
 """Number of reads over whose requests the mean number of tokens is taken."""
+_MOST_UNKNOWN: Final = 10_000
+"""Requests of production to which a mean applies: Triton traces 1 in 1,000 by default."""
 
 
 class TokenEstimate(Settings):
@@ -89,7 +91,7 @@ class _BackendTotal:
     waits: int = 0
     total: float = 0.0
     is_another: bool = False
-    """True if the next value is of another server."""
+    """True if the next value is of another server, or includes what other sources counted."""
 
     def advance(self, value: float, own: float, *, is_quiet: bool) -> None:
         if self.is_another:
@@ -113,20 +115,24 @@ class _RecentMean:
 
     value: float | None = None
     """The previous one while no request comes; None before the first."""
+    _unknown: int = 0
+    """Requests since the latest one whose tokens are known."""
     _reads: deque[KnownTokens] = field(
         default_factory=lambda: deque([KnownTokens(0, 0)], maxlen=_MEAN_READS)
     )
 
-    def advance(self, known: KnownTokens | None) -> float | None:
-        """Return the mean with one more read; None without any requests."""
+    def advance(self, known: KnownTokens | None, requests: int) -> float | None:
+        """Return the mean with one more read, in which production did `requests`."""
         if known is None:
             return None
-        first = self._reads[0]
+        first, latest = self._reads[0], self._reads[-1]
+        is_news = known.requests > latest.requests
+        self._unknown = 0 if is_news else self._unknown + requests
         self._reads.append(known)
         if known.requests > first.requests:
             rise = known.tokens - first.tokens
             self.value = rise / (known.requests - first.requests)
-        return self.value
+        return self.value if self._unknown <= _MOST_UNKNOWN else None
 
 
 @dataclass(slots=True)
@@ -139,6 +145,8 @@ class TokenCounts:
 
     is_new: bool
     _waits: int = 0
+    _unread: int = 0
+    """Consecutive reads without the page."""
     _requests: int = 0
     _backend: dict[Direction, _BackendTotal] = field(default_factory=dict)
     _unknown: dict[Direction, int] = field(default_factory=dict)
@@ -158,10 +166,12 @@ class TokenCounts:
         """Add what production did since the read before."""
         requests = read.requests - self._requests
         self._requests = read.requests
-        mean = self._traced.advance(read.traced)
+        mean = self._traced.advance(read.traced, requests)
         self._one_each = read.traced is not None
+        self._unread = self._unread + 1 if read.page is None else 0
         for direction in DIRECTIONS:
-            answered = self._answered[direction].advance(read.answered.get(direction))
+            known = read.answered.get(direction)
+            answered = self._answered[direction].advance(known, requests)
             if self._count_backend(direction, read):
                 continue
             if answered is not None:
@@ -171,8 +181,8 @@ class TokenCounts:
                 self._untraced = 0
             elif (tokens := getattr(read.estimate, direction)) is not None:
                 self._add(direction, "estimate", requests * tokens)
-            elif read.traced is not None and direction == "output":
-                self._untraced += requests
+            elif read.traced and ("output", "responses") not in self._others:
+                self._untraced += requests * (direction == "output")
         if read.page is not None:
             self._guessed.clear()
 
@@ -207,10 +217,10 @@ class TokenCounts:
             yield Sample(catalogue.TOKENS, number, (*key, direction, source))
 
     def _count_backend(self, direction: Direction, read: TokenRead) -> bool:
-        """Return whether a backend counts these tokens, now or since it was last read."""
+        """Return whether a backend counts these tokens, now or when the page returns."""
         value = None if read.page is None else read.page.get(direction)
         if value is None:
-            return direction in self._backend
+            return direction in self._backend and 0 < self._unread <= _MOST_WAITS
         known, unknown = own_tokens(read.own, direction, one_each=self._one_each)
         is_quiet = read.own.in_flight == NOTHING
         total = self._backend.get(direction)
@@ -231,6 +241,8 @@ class TokenCounts:
         before = self._others.get((direction, source), 0.0)
         self._others[direction, source] = before + max(0.0, tokens)
         self._guessed[direction] = self._guessed.get(direction, 0.0) + max(0.0, tokens)
+        if tokens > 0 and direction in self._backend:
+            self._backend[direction].is_another = True
 
 
 def own_tokens(

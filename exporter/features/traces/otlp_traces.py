@@ -33,7 +33,7 @@ JSON_TYPE: Final = "application/json"
 PROTOBUF_TYPE: Final = "application/x-protobuf"
 MAX_BODY_BYTES: Final = 2 << 20
 _MAX_SPAN_BYTES: Final = 1 << 20
-"""Of a request with `MOST_RESPONSES` responses 600 kB; of empty events it takes 32 MB."""
+"""Of a request with 10,000 responses 600 kB; of empty events it takes 32 MB."""
 _LEAST_SPAN_BYTES: Final = 32
 """Of a span with ids, a name and two times."""
 _ID_BYTES: Final = 24

@@ -33,8 +33,6 @@ from itertools import pairwise
 from typing import Final, Literal
 
 LATEST_NS: Final = 2**63 - 1
-MOST_RESPONSES: Final = 10_000
-"""Responses of one request whose times are kept: 80 kB. More are counted only."""
 
 NETWORK_MARKS: Final = frozenset(
     {"GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "HTTP_RECV_START", "HTTP_RECV_END"}
@@ -66,12 +64,11 @@ class Marks:
     `contradicted` is true where one mark has two times, or a time that cannot be.
     """
 
-    __slots__ = ("_cut", "_each", "_single", "contradicted")
+    __slots__ = ("_each", "_single", "contradicted")
 
     def __init__(self) -> None:
         self._single: dict[str, int] = {}
         self._each: dict[str, array[int]] = {}
-        self._cut: dict[str, int] = {}
         self.contradicted = False
 
     def add(self, name: str, ns: int) -> None:
@@ -87,10 +84,8 @@ class Marks:
             kept = self._each.get(name)
             if kept is None:
                 self._each[name] = array("q", (ns,))
-            elif len(kept) < MOST_RESPONSES:
-                kept.append(ns)
             else:
-                self._cut[name] = self._cut.get(name, 0) + 1
+                kept.append(ns)
 
     def update(self, other: Marks) -> None:
         """Add those of another part of the same request."""
@@ -99,8 +94,6 @@ class Marks:
         for name, times in other._each.items():
             for ns in times:
                 self.add(name, ns)
-        for name, number in other._cut.items():
-            self._cut[name] = self._cut.get(name, 0) + number
         self.contradicted |= other.contradicted
 
     def get(self, name: str) -> int | None:
@@ -110,10 +103,6 @@ class Marks:
     def each(self, name: str) -> list[int]:
         """The times of a mark that comes with each response, sorted."""
         return sorted(self._each.get(name, ()))
-
-    def cut(self, name: str) -> int:
-        """Return how many times were dropped of a mark that comes with each response."""
-        return self._cut.get(name, 0)
 
     @property
     def of_the_network(self) -> bool:
@@ -155,8 +144,8 @@ class Responses:
     """Times of the responses to a client's request, in seconds.
 
     `first_seconds` is from the request's start to its first response, `gaps` from each
-    response to the next. Those beyond `MOST_RESPONSES` are in `number`, and their gaps are
-    not known. Over gRPC an empty final response that the client asked for is one of them.
+    response to the next. Over gRPC an empty final response that the client asked for is one
+    of them.
     """
 
     number: int
@@ -253,14 +242,13 @@ def measured(
 class _Answer:
     """The answer to a client's request, as far as its marks show it.
 
-    `times` are those of its responses, sorted; `cut` more were not kept. `sending` is
-    when the last one began to be sent. A `streamed` answer came more than once, or after
+    `times` are those of its responses, sorted. `sending` is when the last one began to be
+    sent. A `streamed` answer came more than once, or after
     the model had given the request back.
     """
 
     protocol: Protocol
     times: tuple[int, ...] = ()
-    cut: int = 0
     sending: int | None = None
     streamed: bool = False
 
@@ -297,22 +285,21 @@ def _answer(marks: Marks, protocol: Protocol, begin: int, end: int | None) -> _A
     if not protocol or end is None:
         return _Answer(protocol)
     starts = marks.each(SEND_START[protocol])
-    cut = marks.cut(SEND_START[protocol])
     complete = marks.each(COMPLETE)
     sent = [ns for ns in starts if begin <= ns <= end]
     # A final flag without a response is complete, too, but not sent.
     times = sent or [ns for ns in complete[: len(starts)] if begin <= ns <= end]
-    sending = (end if cut else sent[-1]) if sent else None
+    sending = sent[-1] if sent else None
     released = marks.get("REQUEST_END")
     late = bool(complete) and released is not None and complete[-1] > released
-    return _Answer(protocol, tuple(times), cut, sending, late or len(times) > 1)
+    return _Answer(protocol, tuple(times), sending, late or len(times) > 1)
 
 
 def _responses(begin: int, answer: _Answer) -> Responses | None:
     if not answer.times:
         return None
     return Responses(
-        len(answer.times) + answer.cut,
+        len(answer.times),
         (answer.times[0] - begin) * 1e-9,
         tuple((after - before) * 1e-9 for before, after in pairwise(answer.times)),
     )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from accesses import access_to
 from hypothesis import given
 from hypothesis import strategies as st
+from page_server import PageServer
 
 from exporter import catalogue
 from exporter.access.collector_base import Access
+from exporter.access.inventory import Inventory
 from exporter.access.own_traffic import NOTHING, Booking, OwnCounts, OwnTokens
 from exporter.access.work_board import KnownTokens
+from exporter.features.statistics.backend_page_collector import BackendPageSettings
 from exporter.features.statistics.busy_time import BusyTime
 from exporter.features.statistics.production_counts import Production
 from exporter.features.statistics.server_page import Page
@@ -20,6 +26,7 @@ from exporter.features.statistics.token_counts import (
     TokenRead,
 )
 from exporter.triton.grpc import GrpcClient
+from exporter.triton.protocol_types import InferReply, ModelSpec, Tokens
 
 KEY = ("llm", "1")
 
@@ -235,6 +242,33 @@ def test_what_answers_report_counts_before_responses_and_after_the_backend():
     }
 
 
+@pytest.mark.parametrize(("fields", "reads"), [({}, 1), (None, 13)])
+def test_a_backend_that_counts_no_more_leaves_its_tokens_to_the_next_source(
+    fields, reads
+):
+    counts = TokenCounts(is_new=True)
+    guess = TokenEstimate(output=5)
+    counts.advance(read(200, requests=10, estimate=guess))
+    for requests in range(11, 11 + reads):
+        counts.advance(read(page=fields is not None, requests=requests, estimate=guess))
+    assert totals(counts) == {("output", "estimate"): 5, BACKEND: 200}
+    # When it returns, what the other source counted does not count again.
+    counts.advance(read(260, requests=30, estimate=guess))
+    counts.advance(read(290, requests=40, estimate=guess))
+    assert totals(counts) == {("output", "estimate"): 5, BACKEND: 230}
+
+
+def test_a_mean_without_new_requests_ends_and_counts_again_when_they_return():
+    counts = TokenCounts(is_new=True)
+    guess = TokenEstimate(output=1)
+    old, new = KnownTokens(10, 100), KnownTokens(11, 130)
+    for requests, traced in ((10, old), (10_010, old), (10_020, old), (10_030, new)):
+        counts.advance(read(requests=requests, traced=traced, estimate=guess))
+    found = totals(counts)
+    assert found["output", "estimate"] == 10
+    assert found["output", "responses"] == pytest.approx(100 + 100_000 + 10 * 130 / 11)
+
+
 def test_one_source_counts_at_a_time_the_best():
     counts = TokenCounts(is_new=True)
     guess = TokenEstimate(output=5)
@@ -252,6 +286,34 @@ def test_with_no_source_there_is_nothing_and_not_zero():
     counts.advance(read(requests=10))
     assert totals(counts) == {}
     assert counts.total("output") is None
+
+
+def test_own_tokens_stay_own_while_the_list_lacks_their_model_for_one_read():
+    specs = {(name, ""): ModelSpec(name, "", (), (), 0) for name in ("llm", "other")}
+    with contextlib.closing(PageServer()) as page:
+        access = access_to(page.client, metrics=page.client)
+        collector = BackendPageSettings().build(access)
+
+        def production(tokens, listed):
+            access.board.publish(Inventory(models=listed))
+            page.body = "".join(
+                f'vllm:generation_tokens_total{{model_name="{name}"}} {tokens}\n'
+                for name, _ in specs
+            ).encode()
+            return {
+                s.labels: s.value
+                for s in collector.collect()
+                if s.spec is catalogue.TOKENS
+            }
+
+        production(1000, specs)
+        for key in specs:
+            with access.own.request([(key, 1)]) as sent:
+                sent.reply = InferReply((), 0.1, tokens=Tokens(0, 300))
+        found = production(1310, specs)
+        assert found == {(*key, *BACKEND): 10 for key in specs}
+        assert production(1310, {("other", ""): specs["other", ""]}) == found
+        assert production(1310, specs) == found
 
 
 def test_time_at_work_is_what_the_backend_reports_and_no_more_than_passed():

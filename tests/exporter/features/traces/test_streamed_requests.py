@@ -6,7 +6,6 @@ The recordings hold what `streaming_models.SCRIPTED` was asked: responses after 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from exporter.features.traces import otlp_traces, trace_records
 from exporter.features.traces.trace_spans import SpanJoiner
-from exporter.features.traces.traced_request import MOST_RESPONSES, PHASES
+from exporter.features.traces.traced_request import PHASES
 
 DATA = Path(__file__).parents[3] / "data" / "traces"
 FILE = (DATA / "streamed_files" / "t.json.0").read_bytes()
@@ -173,30 +172,12 @@ def test_a_part_that_is_sent_twice_counts_once():
     assert trace == whole
 
 
-def test_responses_beyond_the_most_are_counted_and_their_gaps_left_out():
-    document = json.loads(FILE)
-    mine = [record for record in document if record["id"] == 1]
-    start = max(
-        stamp["ns"] for record in mine for stamp in record.get("timestamps", ())
-    )
-    many = MOST_RESPONSES
-    for number in range(many):
-        for name in ("GRPC_SEND_START", "GRPC_SEND_END"):
-            stamp = {"name": name, "ns": start + 1_000_000 * (number + 1)}
-            mine.append({"id": 1, "timestamps": [stamp]})
-    data = json.dumps(mine, separators=(",", ":")).encode()
-    (trace,) = trace_records.parse(data).traces
-    assert trace.responses.number == many + 3
-    assert len(trace.responses.gaps) == many - 1
-    assert trace.total_seconds == pytest.approx(many * 1e-3, rel=0.05)
-
-
-def test_a_collector_in_between_may_send_as_many_responses_in_protobuf():
+def test_a_collector_in_between_may_send_ten_thousand_responses_in_protobuf():
     message = ExportTraceServiceRequest()
     span = message.resource_spans.add().scope_spans.add().spans.add()
     span.name, span.trace_id, span.span_id = "InferRequest", b"t" * 16, b"s" * 8
-    for number in range(MOST_RESPONSES):
+    for number in range(10_000):
         for name in ("GRPC_SEND_START", "GRPC_SEND_END"):
             span.events.add(name=name, time_unix_nano=10**18 + number)
     (found,) = otlp_traces.from_protobuf(message.SerializeToString()).spans
-    assert len(found.marks.each("GRPC_SEND_START")) == MOST_RESPONSES
+    assert len(found.marks.each("GRPC_SEND_START")) == 10_000
