@@ -131,13 +131,6 @@ def test_recorded_workloads_are_read(tmp_path, name, text, lengths) -> None:
     assert len(prompts_of(PromptSettings(file=path), 1, seed=1)) == 1
 
 
-def test_shared_conversations_send_their_own_words(tmp_path) -> None:
-    path = tmp_path / "s.json"
-    path.write_text(SHARED, "utf-8")
-    found = prompts_of(PromptSettings(file=path), 10, seed=1)
-    assert [p.text for p in found] == ["how are you", "a b"]
-
-
 def test_turns_of_shared_conversations_hold_those_before_them(tmp_path) -> None:
     path = tmp_path / "s.json"
     values = ["hi", "yes?", "how are you", "well", "and now", "bye"]
