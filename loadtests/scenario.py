@@ -92,7 +92,7 @@ class ModelSettings(Settings):
     parameters: dict[str, bool | int | float | str] = Field(default={}, max_length=100)
     """Request parameters; of a language model like `temperature` or `ignore_eos`."""
     stream: bool = Field(default=True)
-    """Whether a decoupled model streams its answers. False asks for whole answers, by
+    """True to have a decoupled model stream its answers. False asks for whole ones, by
     `/generate`: with the protocol http."""
     corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)
     """Share of requests that are corrupt; the correct answer to those is an error."""

@@ -59,7 +59,7 @@ class Answers:
     outputs: Mapping[str, Array]
     scores: Mapping[str, float]
     right: Bools | None
-    """Whether each answer fits its label; None without classes."""
+    """True for each answer that fits its label; None without classes."""
 
 
 def ask(wanted: Wanted, report: Callable[[str], None]) -> Answers:

@@ -52,7 +52,7 @@ _FROM_BEST: Final = (
     EXIT_USAGE,
     EXIT_INTERRUPTED,
 )
-"""What is known of one experiment is not hidden by what is not known of another."""
+"""A finding of one experiment comes before an undecided one."""
 _LONGEST_LINE: Final = 10_000
 
 

@@ -115,7 +115,7 @@ class Soak(Settings):
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """What is not known about the sidecar, in sentences."""
+        """Sentences about what the soak could not decide."""
         limit, high = GROWTH_BYTES_PER_HOUR, self.growth_high
         if self.broken or (high is not None and high <= limit):
             return ()

@@ -36,7 +36,7 @@ class Fault(Settings):
     of_host: ClassVar[bool] = False
     """True if other programs of the host are affected, which the allow-list has to name."""
     after_undo: ClassVar[str] = ""
-    """What its undo leaves to the deployment or the operator."""
+    """Work that its undo leaves to the deployment or the operator."""
 
     @classmethod
     def name(cls) -> str:
