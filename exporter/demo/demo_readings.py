@@ -186,7 +186,7 @@ def _tail(series: Series, model: str, version: str) -> str:
     traced = _one(series, "triton_request_duration_seconds_count", key)
     if traced is None and not series["tritonwatch_trace_records_total"]:
         return "is not traced"
-    return f"needs over {traced or 0:.0f} traces"
+    return f"not yet: {traced or 0:.0f} traces"
 
 
 def _quantile(

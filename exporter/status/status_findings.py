@@ -115,6 +115,7 @@ _LOOKED_AT: Final = frozenset(
         catalogue.SPC_ALARM,
         catalogue.MODEL_DRIFT_ALARM,
         catalogue.FEATURE_DRIFT_ALARM,
+        catalogue.SLO_EVENTS,
         catalogue.SLO_BURN_RATE,
         catalogue.SLO_BUDGET,
         catalogue.COMPARISON_VERDICT,
@@ -249,11 +250,21 @@ def _budgets(
         if state is not None and len(named) == 1:
             finding = replace(finding, state=state, model=named[0])
         yield finding
+    allowed = _allowed_events(found, objectives)
     for sample in found[catalogue.SLO_BUDGET]:
-        if sample.value <= 0:
-            [name] = sample.labels
+        [name] = sample.labels
+        # Of fewer events a single bad one spends it, however good the service is.
+        if sample.value <= 0 and allowed.get(name, 1.0) >= 1:
             text, runbook = "objective's error budget is spent", "TritonSLOBurnTicket"
             yield Finding(name, text, _OBJECTIVES, runbook)
+
+
+def _allowed_events(found: Found, objectives: Iterable[Objective]) -> dict[str, float]:
+    """Return how many of each objective's events so far may be bad."""
+    events: dict[str, float] = defaultdict(float)
+    for sample in found[catalogue.SLO_EVENTS]:
+        events[labels_of(sample)["slo"]] += sample.value
+    return {o.name: (1 - o.objective_ratio) * events[o.name] for o in objectives}
 
 
 def _comparisons(found: Found) -> Iterator[Finding]:

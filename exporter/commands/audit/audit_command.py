@@ -139,8 +139,10 @@ def conclude(evidence: Evidence) -> tuple[Finding, ...]:
         found += check.findings([evidence], is_triton=is_triton)
     for listed_check in LISTED_CHECKS:
         found += listed_check.findings(evidence.listed, is_triton=is_triton)
+    # Of many alike the page shows the first ones.
+    busiest = sorted(evidence.models, key=lambda m: -m.busy_seconds)
     for model_check in MODEL_CHECKS:
-        found += model_check.findings(evidence.models, is_triton=is_triton)
+        found += model_check.findings(busiest, is_triton=is_triton)
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 

@@ -111,7 +111,7 @@ function noInterval(found, { model, version, quantile, value }) {
   const worth = labelled(found.series.triton_request_latency_effective_samples || [], { model, version, quantile })[0]?.value;
   const needed = Math.ceil(Math.log(0.025) / Math.log(quantile));
   if (value == null) return `unknown: fewer than ${needed} requests`;
-  return worth == null ? UNKNOWN : `unknown: ${Math.floor(worth)} of ${needed} independent requests`;
+  return worth ? `unknown: ${Math.floor(worth)} of ${needed} independent requests` : UNKNOWN;
 }
 
 // Whether a quantile of production has its 95 % interval.
@@ -236,9 +236,10 @@ function slowest(found) {
     const worst = known.filter((e) => Number(e.quantile) === highest).sort((a, b) => b.value - a.value)[0];
     const silent = Math.max(0, found.models.length - new Set(known.filter((e) => Number(e.quantile) === highest).map(key)).size);
     const slowestOf = found.models.length > 1 ? `, the slowest${silent ? " known" : ""}` : "";
-    if (worst) return { label: `${named(worst.quantile)} of ${worst.model}${slowestOf}${source}${silent ? `; ${silent} unknown` : ""}`, worst };
+    if (worst) return { label: `${named(worst.quantile)} of ${worst.model}${slowestOf}${source}${silent ? `; ${silent} unknown` : ""}`, worst, doubted: !source && !hasIts(worst) };
   }
-  return { label: "latency: too few requests", worst: null };
+  const traced = found.collectors.some((c) => c.collector === "traces") || found.target.kind === "openai";
+  return { label: traced ? "latency: too few requests" : "latency: needs the collector traces", worst: null };
 }
 
 // Green only where at least one model was judged and every one is well.
@@ -254,7 +255,7 @@ function servingTile(found, tile) {
 }
 
 function tiles(found, traffic) {
-  const { label, worst } = slowest(found);
+  const { label, worst, doubted } = slowest(found);
   const least = [...(found.series.triton_slo_error_budget_remaining_ratio || [])].sort((a, b) => a.value - b.value)[0];
   const watts = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
   const tile = (label, text, state = "") => make("div", { class: "tile" }, make("b", { class: state }, text), make("span", {}, label));
@@ -270,7 +271,7 @@ function tiles(found, traffic) {
   const shown = [
     servingTile(found, tile),
     ...load,
-    tile(label, worst ? seconds(worst.value) : UNKNOWN),
+    tile(label, worst ? seconds(worst.value) : UNKNOWN, doubted ? "quiet" : ""),
   ];
   if (least) {
     shown.push(tile(`error budget left of ${least.slo}, the lowest${least.value < 0 ? `; spent ${quantity(1 - least.value)} times` : ""}`, percent(Math.max(0, least.value)),

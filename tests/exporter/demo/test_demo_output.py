@@ -139,10 +139,10 @@ def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace()
 
 
 def test_the_tail_is_the_highest_quantile_with_an_interval_or_why_there_is_none():
-    assert read(SERVES).models[0].tail == "needs over 120 traces"
+    assert read(SERVES).models[0].tail == "not yet: 120 traces"
     assert read(SERVES + LATENCY).models[0].tail == "p99 2.79 [2.43, 56.6]"
     dependent = LATENCY.splitlines()[0] + "\n" + EFFECTIVE
-    assert read(SERVES + dependent).models[0].tail == "needs over 120 traces"
+    assert read(SERVES + dependent).models[0].tail == "not yet: 120 traces"
     lower = LATENCY.replace('"0.99"', '"0.95"').replace("0.00279", "0.0021")
     assert read(SERVES + dependent + lower).models[0].tail == "p95 2.1 [2.43, 56.6]"
     untraced = "\n".join(line for line in SERVES.splitlines() if "trace" not in line)
