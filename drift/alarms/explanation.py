@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MAX_BINS: Final = 3
-CHANNELS: Final = ("location", "scale", "shape", *EVENTS, "range", "cumulative")
-"""The kinds of change that alarms detect."""
+_NAMES: Final = ("location", "scale", "shape", *EVENTS, "range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ def _culprit(
     )
     return Culprit(
         profile.names[feature],
-        CHANNELS[int(np.argmax(log_evidence))],
+        _NAMES[int(np.argmax(log_evidence))],
         float(log_evidence.max()),
         shift,
         float(np.sqrt(max(variance, 0.0))),

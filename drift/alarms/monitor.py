@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from drift.alarms import likelihood_ratios
-from drift.alarms.cumulative_evidence import CumulativeEvidence
-from drift.alarms.explanation import (
-    CHANNELS,
-    Culprit,
-    e_benjamini_hochberg,
-    explain,
-)
+from drift.alarms.explanation import Culprit, e_benjamini_hochberg, explain
 from drift.alarms.ledger import RECENT, Ledger, Sums, pack
-from drift.alarms.verdict import Evaluation, Verdict
 from drift.errors import UNREADABLE, StateError
 from drift.grid import feature_slices
 from drift.joint_counting import Pair
+from drift.projection import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +27,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1)
+CHANNELS: Final = ("location", "scale", "shape", *EVENTS, "range")
+WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 
 # The evidence of this many features, all starts and sizes of change, takes 2 MB.
 _TOGETHER: Final = 32
@@ -42,7 +37,6 @@ _RANGE_STRETCHES: Final = 2
 storm."""
 _SHAPE: Final = CHANNELS.index("shape")
 _RANGE: Final = CHANNELS.index("range")
-_CUMULATIVE: Final = CHANNELS.index("cumulative")
 _CLEAR_WINDOWS: Final = 2
 """Fewest windows that end an alarm: one may be unusual."""
 
@@ -77,6 +71,43 @@ class AlarmSettings:
             raise StateError("a margin is negative; use 0 for none")
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of one window.
+
+    `raised` is true in the window that starts an alarm: `log_evidence` reached
+    `log_threshold`. `alarm` stays true until the latest rows, as many as raised it and two
+    windows at least, show no change. During an alarm
+    `log_evidence` is that of the latest windows alone. `features` (features,) is each
+    feature's own log likelihood ratio. `kept` is false where the false-alarm rate is not
+    guaranteed, see `Profile.caveats`. `since_windows` counts back to where the change
+    most likely began, this window included; 0 without an alarm.
+    """
+
+    window: int
+    log_evidence: float
+    log_threshold: float
+    alarm: bool
+    raised: bool
+    features: Floats
+    culprits: tuple[Culprit, ...] = ()
+    since_windows: int = 0
+    kept: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One evaluation: the evidence of every feature, the strongest first.
+
+    `named` are the places in the schema of those that e-BH names.
+    """
+
+    log_evidence: float
+    alarm: bool
+    features: tuple[Culprit, ...]
+    named: frozenset[int]
+
+
 class Monitor:
     """Evidence that a model's data changed, kept over windows and restarts."""
 
@@ -92,7 +123,6 @@ class Monitor:
             part.start: profile.dispersion.part(part) for part in self._parts()
         }
         self._ledger = Ledger(pack(profile.summary))
-        self._cumulative = CumulativeEvidence(profile, self._settings.margin_sigma)
         self._since_clear = 0
         self._alarm_start: int | None = None
         self._clear_rows = 0.0
@@ -110,7 +140,6 @@ class Monitor:
         if counts.rows == 0:
             return self._verdict(-np.inf, self._nothing(), raised=False)
         self._ledger.push(self._packed(counts))
-        self._cumulative.push(counts)
         self._remember(counts.hours)
         if counts.joint is not None:
             self._joint.append(counts.joint)
@@ -131,7 +160,7 @@ class Monitor:
         """
         ledger = Ledger(pack(self._profile.summary))
         ledger.push(self._packed(counts))
-        weighted = self._weighted(ledger, 0, self._cumulative.of(counts)[None])
+        weighted = self._weighted(ledger, 0)
         features = likelihood_ratios.log_sum(weighted, axis=-1)
         total = _of_model(features)
         named = e_benjamini_hochberg(features, self._settings.false_share)
@@ -152,8 +181,7 @@ class Monitor:
 
     def log_ratios(self) -> Floats:
         """Log LR of every start, feature and channel: (starts, features, CHANNELS)."""
-        cumulative = self._cumulative.of_starts(self._ledger.ages)
-        found = [self._ratios(self._ledger, part, cumulative) for part in self._parts()]
+        found = [self._ratios(self._ledger, part) for part in self._parts()]
         return np.concatenate(found, axis=1)
 
     def _parts(self) -> Iterator[slice]:
@@ -162,27 +190,19 @@ class Monitor:
     def _of_all_starts(self) -> Floats:
         """Each feature's log evidence, over all starts and channels, (features,)."""
         found = []
-        cumulative = self._cumulative.of_starts(self._ledger.ages)
         for part in self._parts():
-            ratios = self._ratios(self._ledger, part, cumulative)
-            weighted = ratios + self._log_weights[part]
+            weighted = self._ratios(self._ledger, part) + self._log_weights[part]
             sums = likelihood_ratios.log_sum(weighted, axis=0)
             found.append(likelihood_ratios.log_sum(sums, axis=-1))
         return np.concatenate(found)
 
-    def _weighted(self, ledger: Ledger, start: int, cumulative: Floats) -> Floats:
+    def _weighted(self, ledger: Ledger, start: int) -> Floats:
         """Log evidence for one start, (features, CHANNELS)."""
-        found = [
-            self._ratios(ledger, part, cumulative, [start])[0] for part in self._parts()
-        ]
+        found = [self._ratios(ledger, part, [start])[0] for part in self._parts()]
         return np.concatenate(found) + self._log_weights
 
     def _ratios(
-        self,
-        ledger: Ledger,
-        part: slice,
-        cumulative: Floats,
-        starts: Sequence[int] | None = None,
+        self, ledger: Ledger, part: slice, starts: Sequence[int] | None = None
     ) -> Floats:
         before, after = ledger.sides(part, starts)
         spread, settings = self._spreads[part.start], self._settings
@@ -222,10 +242,8 @@ class Monitor:
         )
         long_enough = after.rows >= _RANGE_STRETCHES * spread.reach_rows
         ratios[..., _RANGE] = np.where(long_enough, within, 0.0)
-        ratios[..., _CUMULATIVE] = cumulative[:, part]
         most = spread.most(after.rows, self._profile.rows)
-        shape = most[..., _SHAPE, None]
-        most = np.concatenate((most, shape, shape), axis=-1)
+        most = np.concatenate((most, most[..., _SHAPE, None]), axis=-1)
         return np.minimum(ratios, most)
 
     def _packed(self, counts: Counts) -> Floats:
@@ -261,8 +279,7 @@ class Monitor:
             (ages >= _CLEAR_WINDOWS) & (self._ledger.rows_since >= self._clear_rows)
         )
         start = int(enough[0]) if enough.size else ages.size - 1
-        cumulative = self._cumulative.of_starts([self._ledger.ages[start]])
-        weighted = self._weighted(self._ledger, start, cumulative)
+        weighted = self._weighted(self._ledger, start)
         features = likelihood_ratios.log_sum(weighted, axis=-1)
         total = _of_model(features)
         if enough.size and total < 0.0:
@@ -305,7 +322,6 @@ class Monitor:
         return {
             "profile": self._profile.fingerprint,
             "ledger": self._ledger.state(),
-            "cumulative": self._cumulative.state(),
             "since_clear": self._since_clear,
             "alarm_start": self._alarm_start,
             "clear_rows": self._clear_rows,
@@ -320,12 +336,10 @@ class Monitor:
             StateError: it is of another profile, or cannot be read.
         """
         fresh = Ledger(pack(self._profile.summary))
-        cumulative = CumulativeEvidence(self._profile, self._settings.margin_sigma)
         try:
             if payload["profile"] != self._profile.fingerprint:
                 raise StateError("this state belongs to another reference profile")
             fresh.restore(payload["ledger"])
-            cumulative.restore(payload.get("cumulative", ()))
             pairs = tuple(Pair(**pair) for pair in payload.get("pairs", ()))
             culprits = tuple(
                 replace(
@@ -339,7 +353,7 @@ class Monitor:
             clear_rows = float(payload.get("clear_rows", 0))
         except UNREADABLE as error:
             raise StateError(f"cannot read the monitor state: {error!r}") from error
-        self._ledger, self._cumulative, self._culprits = fresh, cumulative, culprits
+        self._ledger, self._culprits = fresh, culprits
         self._since_clear, self._clear_rows = since, clear_rows
         self._alarm_start = None if start is None else int(start)
 
@@ -364,7 +378,6 @@ def _log_weights(profile: Profile) -> Floats:
     weights[:, 1] *= np.any(projection.scale != 0, axis=1)
     weights[:, 2] *= projection.used > 1
     weights[:, 4] *= projection.ordered
-    weights[:, _CUMULATIVE] *= projection.ordered & (projection.used > 1)
     shown = profile.dispersion.shown
     weights[:, _RANGE] *= np.isfinite(shown).all(axis=(1, 2))
     if profile.joint is not None:

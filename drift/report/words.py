@@ -21,7 +21,6 @@ _CHANNELS: Final = {
     "scale": "its spread changed",
     "shape": "its distribution has another shape",
     "range": "its distribution is unlike every stretch of the reference",
-    "cumulative": "its values moved within narrow ranges",
     "missing": "more values are missing",
     "infinite": "more values are infinite",
 }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from figures import Figure
 
-    from drift.alarms.verdict import Verdict
+    from drift.alarms.monitor import Verdict
 
 COLUMNS = 20
 FEW = 8

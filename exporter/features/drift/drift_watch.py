@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from drift.alarms.verdict import Verdict
+    from drift.alarms.monitor import Verdict
     from drift.comparison import Null
     from drift.reference import Profile
     from exporter.features.drift.drift_settings import DriftSettings
