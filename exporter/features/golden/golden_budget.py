@@ -158,6 +158,8 @@ class Watched:
     """Learnt accuracy."""
     learnt_from: str = ""
     """Version of the model that `baseline` is of: this one or the one before."""
+    first_round_of: str = ""
+    """Version of the model whose first round has ended."""
     level: int = 0
     """Level of the chart."""
     alarm: bool = False

@@ -50,12 +50,18 @@ class GoldenProbe:
         self._stamp: tuple[int, int, int] | None = None
         self._checked_at = -_CHECK_FILE_SECONDS
         self._problems: dict[ModelKey, str] = {}
+        self._calibrated: set[ModelKey] = set()
+        """Models whose calibrations are of a probe that this one follows."""
+        self._is_followed = False
 
     def inherit(self, predecessor: object) -> None:
-        """Keep the baselines and alarms if the golden data are the same."""
+        """Keep baselines, alarms and calibrations if the golden data are the same."""
         if not isinstance(predecessor, GoldenProbe):
             return
         if predecessor.settings.data == self.settings.data:
+            with predecessor._lock:  # noqa: SLF001 - of the same class
+                predecessor._is_followed = True  # noqa: SLF001
+                self._calibrated = set(predecessor._states) | predecessor._calibrated  # noqa: SLF001
             # A copy: the predecessor may still be in its last attempt.
             self.watched = {
                 key: replace(watched, level=0)
@@ -70,13 +76,15 @@ class GoldenProbe:
             if self.settings.models.matches(spec.name)
         ]
         with self._lock:
-            for gone in {*self._states, *self._problems} - {key for key, _ in chosen}:
+            held = {*self._states, *self._problems, *self._calibrated}
+            for gone in held - {key for key, _ in chosen}:
                 self._forget(gone)
             for key, state in self._states.items():
                 if not state.is_fresh:
                     self._access.calibration.suspend(key, self.settings.dataset)
             for key, _ in chosen:
-                self.watched.setdefault(key, self._before(key[0]))
+                if key not in self.watched:
+                    self.watched[key] = self._before(key[0])
         http = self.settings.protocol == "http" and self._access.http is not None
         return [
             Target(
@@ -112,20 +120,22 @@ class GoldenProbe:
             self._problems.pop(target.key, None)
         verdict = state.attempt()
         with self._lock:
-            if self._states.get(target.key) is not state:
+            if not self._is_followed and self._states.get(target.key) is not state:
                 # It ended during the attempt.
                 self._access.calibration.forget(target.key, self.settings.dataset)
         return verdict
 
     def close(self) -> None:
-        """Take back the calibrations."""
+        """Take back the calibrations, unless another probe goes on with them."""
         with self._lock:
-            for key in {*self._states, *self._problems}:
-                self._forget(key)
+            for key in {*self._states, *self._problems, *self._calibrated}:
+                if not self._is_followed:
+                    self._forget(key)
 
     def _forget(self, key: ModelKey) -> None:
         self._states.pop(key, None)
         self._problems.pop(key, None)
+        self._calibrated.discard(key)
         self._access.calibration.forget(key, self.settings.dataset)
 
     def samples(self) -> list[AnySample]:
@@ -142,7 +152,8 @@ class GoldenProbe:
         golden = self._golden()
         with self._lock:
             state = self._states.get(target.key)
-            watched = self.watched[target.key]
+            # /probe?target= attempts without asking for targets.
+            watched = self.watched.get(target.key) or self._before(target.key[0])
         if state is not None and state.fits(spec, golden):
             return state
         if watched.sha256 != golden.sha256:

@@ -248,9 +248,15 @@ class ModelState:
             self._access.calibration.publish(self._labels[:2], found)
 
     def _learn(self, accuracy: float) -> None:
-        """Learn the baseline once; it is at least that of the version before."""
+        """Learn the baseline once; it is at least that of the version before.
+
+        From the first round alone: the best of several would be too high.
+        """
         watched, version = self._watched, self._spec.version
-        if watched.learnt_from == version or accuracy < (watched.baseline or 0.0):
+        if watched.first_round_of == version:
+            return
+        watched.first_round_of = version
+        if accuracy < (watched.baseline or 0.0):
             return
         watched.baseline, watched.learnt_from = accuracy, version
         log.info(

@@ -91,9 +91,13 @@ class _BackendTotal:
     waits: int = 0
     total: float = 0.0
     is_another: bool = False
-    """True if the next value is of another server, or includes what other sources counted."""
+    """True if the next value is of another server."""
+    counted_elsewhere: float = 0.0
+    """Tokens since the last read that other sources counted, and the next value includes."""
 
     def advance(self, value: float, own: float, *, is_quiet: bool) -> None:
+        self.base += self.counted_elsewhere
+        self.counted_elsewhere = 0.0
         if self.is_another:
             self.is_another = False
             self.ended = self.lost = 0.0
@@ -156,7 +160,7 @@ class TokenCounts:
         default_factory=lambda: {one: _RecentMean() for one in DIRECTIONS}
     )
     _untraced: int = 0
-    """Requests before the first trace, which count once there is a mean."""
+    """Output requests without a mean, which count once there is one."""
     _one_each: bool = False
     """True if each response is one token."""
     _guessed: dict[Direction, float] = field(default_factory=dict)
@@ -181,7 +185,7 @@ class TokenCounts:
                 self._untraced = 0
             elif (tokens := getattr(read.estimate, direction)) is not None:
                 self._add(direction, "estimate", requests * tokens)
-            elif read.traced and ("output", "responses") not in self._others:
+            elif read.traced:
                 self._untraced += requests * (direction == "output")
         if read.page is not None:
             self._guessed.clear()
@@ -241,8 +245,8 @@ class TokenCounts:
         before = self._others.get((direction, source), 0.0)
         self._others[direction, source] = before + max(0.0, tokens)
         self._guessed[direction] = self._guessed.get(direction, 0.0) + max(0.0, tokens)
-        if tokens > 0 and direction in self._backend:
-            self._backend[direction].is_another = True
+        if direction in self._backend:
+            self._backend[direction].counted_elsewhere += max(0.0, tokens)
 
 
 def own_tokens(

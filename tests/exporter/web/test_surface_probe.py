@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 
+import numpy as np
 import pytest
 from fake_triton import INTERNAL, FakeModel, FakeTriton, Filled, Hung, Slow
 from monitoring import free_port
@@ -47,6 +48,19 @@ async def test_debug_shows_the_log_the_samples_and_the_settings():
     assert "over http" not in answer.text
     assert "probe_success 0.0" in answer.text
     assert '"all_zero"' in answer.text
+
+
+async def test_a_target_is_asked_golden_samples(tmp_path):
+    file = tmp_path / "set.npz"
+    np.savez(file, input=np.zeros((2, 4), np.float32), label=np.zeros(2, int))
+    data = {"file": str(file), "label": "label"}
+    with FakeTriton([FakeModel("m")]) as fake:
+        probes = [{"kind": "golden", "name": "right", "data": data}]
+        async with serving(multi_target=ALLOWED, probes=probes) as served:
+            path = f"/probe?target={fake.grpc}&module=right&debug=true"
+            answer = await served.ask(path)
+    assert answer.status == 200
+    assert "model m version 1 over grpc: " in answer.text
 
 
 async def test_a_target_that_is_away_is_no_success():

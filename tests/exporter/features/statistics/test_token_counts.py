@@ -255,7 +255,7 @@ def test_a_backend_that_counts_no_more_leaves_its_tokens_to_the_next_source(
     # When it returns, what the other source counted does not count again.
     counts.advance(read(260, requests=30, estimate=guess))
     counts.advance(read(290, requests=40, estimate=guess))
-    assert totals(counts) == {("output", "estimate"): 5, BACKEND: 230}
+    assert totals(counts) == {("output", "estimate"): 5, BACKEND: 285}
 
 
 def test_a_mean_without_new_requests_ends_and_counts_again_when_they_return():
@@ -267,6 +267,14 @@ def test_a_mean_without_new_requests_ends_and_counts_again_when_they_return():
     found = totals(counts)
     assert found["output", "estimate"] == 10
     assert found["output", "responses"] == pytest.approx(100 + 100_000 + 10 * 130 / 11)
+
+
+def test_requests_between_rare_traces_count_once_there_is_a_mean_again():
+    counts = TokenCounts(is_new=True)
+    old, new = KnownTokens(1, 10), KnownTokens(2, 20)
+    for requests, traced in ((10, old), (10_010, old), (20_010, old), (30_010, new)):
+        counts.advance(read(requests=requests, traced=traced))
+    assert totals(counts) == {("output", "responses"): 300_100}
 
 
 def test_one_source_counts_at_a_time_the_best():
