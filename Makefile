@@ -92,7 +92,7 @@ fuzz: env  ## every parser of what others wrote, a minute each, the corpora kept
 attack: env  ## every known attack on a sidecar, and what honest clients saw (ARGS="--all --seconds 600")
 	PYTHONPATH=tests/support $(BIN)/python tests/attacks/run_all.py $(ARGS)
 
-soak: env  ## twenty minutes of random faults: does everything come back, and nothing grow (ARGS="--seed 2")
+soak: env  ## an hour of random faults: does everything come back, and nothing grow (ARGS="--seed 2")
 	$(BIN)/tritonwatch chaos soak $(ARGS)
 
 check: lint types imports  ## lint, types, import direction, and that every test file imports

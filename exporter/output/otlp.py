@@ -365,13 +365,16 @@ def _exporters(
 
     from exporter.output.otlp_session import CollectorSession  # noqa: PLC0415
 
+    # It trusts what gRPC trusts; by default Python is stricter from 3.13 on.
+    trusted = tls_files.context(settings.tls, "otlp.tls")
+
     def posting(signal: str) -> dict[str, Any]:
         return {
             "endpoint": f"{settings.endpoint.rstrip('/')}/v1/{signal}",
             "headers": headers,
             "timeout": settings.timeout_seconds,
             "compression": Compression.Gzip,
-            "session": CollectorSession(),
+            "session": CollectorSession(trusted),
             "certificate_file": tls.ca_file,
             "client_certificate_file": tls.cert_file,
             "client_key_file": tls.key_file,

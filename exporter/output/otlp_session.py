@@ -20,6 +20,8 @@ from requests.adapters import HTTPAdapter
 from exporter.triton.patience import POOL_CLASSES
 
 if TYPE_CHECKING:
+    import ssl
+
     from requests import PreparedRequest, Response
 
 MAX_ANSWER_BYTES: Final = 64 << 10
@@ -28,12 +30,12 @@ MAX_ANSWER_BYTES: Final = 64 << 10
 class CollectorSession(requests.Session):
     """A session that reads the beginning of an answer, in the time there is for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__()
         self.trust_env = False
         self.headers["accept-encoding"] = "identity"  # or the answer could not be read
         for scheme in ("http://", "https://"):
-            self.mount(scheme, _BoundedAdapter())
+            self.mount(scheme, _BoundedAdapter(context))
 
     def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
         """Return the answer with its body cut at the size that is read.
@@ -55,7 +57,8 @@ class CollectorSession(requests.Session):
                 f"found a redirect (HTTP {response.status_code}); use the address it "
                 "points to"
             )
-        if response.ok:
+        whole = len(body) < MAX_ANSWER_BYTES
+        if response.ok and whole and "content-encoding" not in response.headers:
             _check(response.headers.get("content-type", ""), body)
         return response
 
@@ -80,6 +83,10 @@ def _check(kind: str, body: bytes) -> None:
 
 
 class _BoundedAdapter(HTTPAdapter):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        super().__init__()
+
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
+        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
         self.poolmanager.pool_classes_by_scheme = POOL_CLASSES

@@ -114,9 +114,10 @@ class OtlpRunner:
                     self._reason.text = str(error)
                     self._count("metrics", ok=False)
         finally:
-            sdk.removeHandler(self._reason)
             if exporter is not None:
                 workers.submit(exporter.close)
+            # Last: the SDK's messages would go to standard error as they are.
+            workers.submit(lambda: sdk.removeHandler(self._reason))
             workers.close()
 
     def samples(self) -> list[AnySample]:

@@ -30,6 +30,7 @@ _MEMORIES: Final = 4.0
 _LEAST_LONGER: Final = 4.0  # longer runs that the rest of the budget has to hold
 _FEWEST: Final = 10  # requests of a run, if the budget has the time for them
 _CHANCE: Final = 0.001  # low, since requests near each other miss together
+_LEAST_MISSED: Final = 2  # runs at the lowest rate
 _SPARED: Final = 0.05  # without a miss, 3 / allowed requests
 _LEAST_OF_START: Final = 1 / 6  # where to stop below a start of less than 6 requests/s
 _FEW: Final = 200  # resamples while searching; the result takes more
@@ -110,14 +111,22 @@ class Search:
     def _none_holds(self) -> bool:
         """True if chance does not explain the misses at the lowest rate, by the binomial.
 
-        A budget that ended at a higher rate shows nothing about lower rates.
+        A budget that ended at a higher rate shows nothing about lower rates, nor does one
+        run, in which a single pause may have delayed all that came.
         """
+        missed = [r for r in self.runs if r.rate <= self.settings.least_rate]
+        if sum(not self._holds(run) for run in missed) < _LEAST_MISSED:
+            return False
         requests, misses = self._sent(0.0, self.settings.least_rate)
         by_chance = stats.binom.sf(misses - 1, requests, self.allowed)
         return bool(requests >= _FEWEST and by_chance.min() < _CHANCE)
 
     def _highest_holds(self) -> bool:
-        """True if chance does not explain that so few miss at the highest rate."""
+        """True if chance does not explain that so few miss at the highest rate.
+
+        Chance as for independent requests: pauses that are rarer than the search is long
+        remain unseen.
+        """
         requests, misses = self._sent(self.settings.most_rate, np.inf)
         by_chance = stats.binom.cdf(misses, requests, self.allowed)
         return bool(by_chance.max() < _SPARED)

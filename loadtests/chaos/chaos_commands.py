@@ -48,8 +48,8 @@ EXIT_INTERRUPTED: Final = 130
 _FROM_BEST: Final = (
     EXIT_OK,
     EXIT_INVALID,
-    EXIT_FINDING,
     EXIT_USAGE,
+    EXIT_FINDING,
     EXIT_INTERRUPTED,
 )
 """A finding of one experiment comes before an undecided one."""

@@ -109,10 +109,10 @@ def _add_soak(commands: Subparsers) -> None:
         "loadtests.chaos.chaos_commands:soak",
         _SOAK,
     )
-    add_value(parser, "--minutes", _minutes, "M", "duration (default 20)")
+    add_value(parser, "--minutes", _minutes, "M", "duration (default 60)")
     add_value(parser, "--seed", int, "N", "seed of the faults")
     add_value(parser, "--json", Path, "DIR", "write the journal to this folder")
-    parser.set_defaults(minutes=20.0, seed=1)
+    parser.set_defaults(minutes=60.0, seed=1)
     _add_run_options(parser)
 
 

@@ -120,7 +120,7 @@ class Soak(Settings):
         if self.broken or (high is not None and high <= limit):
             return ()
         want = f"growth of more than {limit / 1e6:g} MB an hour"
-        return (f"{want} is not excluded: take longer, with --minutes 60",)
+        return (f"{want} is not excluded: take longer, with --minutes",)
 
 
 def drawn(minutes: float, seed: int) -> Loaded:

@@ -237,7 +237,7 @@ def status_of(result: RunResult) -> int | None:
     """Return the exit status as that of `load run`; None leaves it to Locust."""
     if not result.verdict.valid:
         return EXIT_INVALID
-    return (exit_of(result) or None) if result.about.slo else None
+    return exit_of(result) if result.about.slo else None
 
 
 def _together(parts: Sequence[Unanswered]) -> Unanswered:

@@ -160,6 +160,12 @@ def prompts_of(settings: PromptSettings, count: int, seed: int) -> Iterator[Prom
             yield Prompt(exchange.text, exchange.output_tokens)
             continue
         if exchange.blocks:
+            if settings.turns > 1 or settings.shared_prefix_tokens:
+                raise PlanError(
+                    "has hash_ids, which say what prompts share: leave out turns and "
+                    "shared_prefix_tokens",
+                    str(settings.file),
+                )
             recorded_words = _words_of_blocks(exchange, seed)
             rest = exchange.input_tokens - len(recorded_words)
             text = " ".join(recorded_words + _words(rest, rng))

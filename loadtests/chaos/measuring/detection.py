@@ -141,7 +141,7 @@ def _alert(
     watched = _end(evidence, span) - span.inject_seconds
     in_time = _in_time(after, wanted.alert_within_seconds, watched)
     note = ""
-    if not evidence.alerts_watched:
+    if after is None and not evidence.alerts_watched:
         in_time, note = None, f"no Prometheus was there to fire {wanted.alert}"
     elif seen is not None and seen.before:
         in_time, note = None, f"{wanted.alert} fired before the fault already"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 FORMAT: Final = "tritonwatch-chaos-scorecard"
 VERSION: Final = 3
 MAX_JOURNALS: Final = 200
-_VERDICTS: Final[tuple[Verdict, ...]] = ("held", "finding", "failed", "invalid")
-"""Verdicts from best to worst; inconclusive ones are worse than a known weakness."""
+_VERDICTS: Final[tuple[Verdict, ...]] = ("held", "invalid", "finding", "failed")
+"""Verdicts from best to worst: what is known is not hidden by what was not decided."""
 MEASURES: Final = {
     "availability_ratio": "available",
     "p95_seconds": "p95",

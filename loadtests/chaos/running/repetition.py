@@ -165,7 +165,7 @@ class Repetition:
             return []
         numbers = {entry.number for entry in entries}
         lapsed = {
-            one.entry.number: one.fault.lapsed(one.entry.record)
+            one.entry.number: one.lapsed()
             for one in self._injected
             # Nothing delays the undo where there is no result.
             if one.entry.number in numbers and self._status == "completed"

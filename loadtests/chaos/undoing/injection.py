@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from exporter.errors import TritonwatchError
 from loadtests.chaos.undoing.undo import revert_entries
 from loadtests.chaos.undoing.undo_journal import Journal
 from loadtests.chaos.undoing.watchdog import running_watchdog
@@ -42,6 +43,13 @@ class Injected:
     """Instant of perf_counter when it began to be injected."""
     verified_at: float
     """Time at which it was verified to be in effect."""
+
+    def lapsed(self) -> list[str]:
+        """Return what shows that it has ended; nothing where that cannot be asked."""
+        try:
+            return self.fault.lapsed(self.entry.record)
+        except (OSError, TritonwatchError):
+            return []
 
 
 class Injections:

@@ -129,7 +129,7 @@ def test_the_command_tells_what_was_found_by_its_exit_status(
 
 
 @pytest.mark.parametrize(
-    ("statuses", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1, 0], 1), ([1, 2], 2)]
+    ("statuses", "worst"), [([0, 0], 0), ([0, 3], 3), ([3, 1, 0], 1), ([1, 2], 1)]
 )
 def test_a_finding_is_not_hidden_by_an_experiment_that_decided_nothing(statuses, worst):
     assert worst_of(statuses) == worst
