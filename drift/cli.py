@@ -197,10 +197,10 @@ def _fit(options: argparse.Namespace) -> int:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:
         print(f"false-alarm rate not guaranteed: {caveat}")
-    for blind in profile.blind_spots:
-        print(f"not tested: {blind}")
     if not profile.ordered:
         print("    name the time with --time COLUMN, or use --ordered if they are")
+    for blind in profile.blind_spots:
+        print(f"not tested: {blind}")
     return EXIT_OK
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ class Calibrated:
     calibration: Calibration
     logits: bool | None = None
     """True if the output is logits; None to decide that for each answer."""
+    is_suspended: bool = False
+    """True if the golden set cannot be measured at present."""
 
 
 class CalibrationBoard:
@@ -29,7 +31,7 @@ class CalibrationBoard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[ModelKey, dict[str, Calibrated | None]] = {}
+        self._known: dict[ModelKey, dict[str, Calibrated]] = {}
 
     def publish(self, key: ModelKey, calibrated: Calibrated) -> None:
         """Replace the results of one golden set for one model version."""
@@ -37,11 +39,11 @@ class CalibrationBoard:
             self._known.setdefault(key, {})[calibrated.dataset] = calibrated
 
     def suspend(self, key: ModelKey, dataset: str) -> None:
-        """Drop the results of a golden set that cannot be measured at present."""
+        """Stop using the results of a golden set that cannot be measured at present."""
         with self._lock:
             of_model = self._known.get(key, {})
             if dataset in of_model:
-                of_model[dataset] = None
+                of_model[dataset] = replace(of_model[dataset], is_suspended=True)
 
     def forget(self, key: ModelKey, dataset: str) -> None:
         """Drop a golden set that is no longer measured on a model version."""
@@ -59,21 +61,20 @@ class CalibrationBoard:
     def agree(self, key: ModelKey) -> bool | None:
         """Return whether all other golden sets are as right as the largest foretells.
 
-        False if one of them is suspended, None where there is no other.
+        Those of the same output; False if one of them is suspended, None where there is
+        no other.
         """
         with self._lock:
             of_model = self._known.get(key, {}).copy()
         main = _largest(of_model)
         agree = [
-            other is not None and main.calibration.agrees_with(other.calibration)
+            not other.is_suspended and main.calibration.agrees_with(other.calibration)
             for other in of_model.values()
-            if main
-            and other is not main
-            and (other is None or other.output == main.output)
+            if main and other is not main and other.output == main.output
         ]
         return all(agree) if agree else None
 
 
-def _largest(of_model: Mapping[str, Calibrated | None]) -> Calibrated | None:
-    known = [found for found in of_model.values() if found is not None]
+def _largest(of_model: Mapping[str, Calibrated]) -> Calibrated | None:
+    known = [found for found in of_model.values() if not found.is_suspended]
     return max(known, key=lambda c: c.calibration.samples, default=None)

@@ -61,7 +61,7 @@ MODEL_LOADS: Final = MetricSpec(
     "triton_model_loads_total",
     "Loads of the model version since this process started: it became ready, or its"
     " statistics started over or its signature changed while it stayed ready. Of a"
-    " server without statistics also: connections were refused for a while.",
+    " server without statistics also: it could not be reached.",
     _MODEL,
 )
 MODELS_UNREADABLE: Final = MetricSpec(

@@ -268,6 +268,7 @@ def _allowed_events(found: Found, objectives: Iterable[Objective]) -> dict[str, 
 
 
 def _comparisons(found: Found) -> Iterator[Finding]:
+    wrong = {labels_of(s)["model"] for s in found[catalogue.GOLDEN_FAILING] if s.value}
     worse: dict[str, list[str]] = defaultdict(list)
     for sample in found[catalogue.COMPARISON_VERDICT]:
         comparison, metric, verdict = sample.labels
@@ -279,6 +280,9 @@ def _comparisons(found: Found) -> Iterator[Finding]:
         if not metrics:
             continue
         text = f"{labels['challenger']} is worse in {', '.join(metrics)}"
+        # It is named with its version.
+        if labels["champion"].rpartition(":")[0] in wrong:
+            text += ", but the champion returns wrong answers"
         finding = Finding(
             labels["comparison"], text, _COMPARISONS, "TritonComparisonWorse"
         )

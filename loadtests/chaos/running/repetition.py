@@ -217,6 +217,7 @@ class Repetition:
             self._load = stack.enter_context(self._loading(self._site))
         self._announce(stack)
         if self._site.sidecar_url is not None:
+            self._options.progress(f"the sidecar's page is {self._site.sidecar_url}/")
             conditions = filter(None, (one.condition for one in detect))
             metrics = {condition.metric for condition in conditions}
             watch = SidecarWatch(self._site.sidecar_url, metrics, record)

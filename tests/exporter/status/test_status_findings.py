@@ -218,3 +218,27 @@ def test_a_worse_challenger_is_slow_where_production_waits_for_it(mode, metric, 
     )
     assert (finding.subject, finding.text) == ("new", f"n:2 is worse in {metric}")
     assert states == BOTH_WELL | {OTHER: state}
+
+
+def test_a_challenger_that_is_worse_than_a_wrong_champion_is_said_to_be_so():
+    found, _ = judged(
+        [
+            Sample(catalogue.GOLDEN_FAILING, 1, ("m", "1", "golden", "labels")),
+            Sample(catalogue.COMPARISON_VERDICT, 1, ("new", "agreement", "worse")),
+            Sample(catalogue.COMPARISON_INFO, 1, ("new", "m:1", "n:2", "shadow")),
+        ]
+    )
+    text = "n:2 is worse in agreement, but the champion returns wrong answers"
+    assert text in [finding.text for finding in found]
+
+
+@pytest.mark.parametrize(("events", "is_told"), [(99, False), (101, True)])
+def test_a_budget_is_spent_only_if_it_allows_a_bad_event(events, is_told):
+    found, _ = judged(
+        [
+            Sample(catalogue.SLO_EVENTS, events, (LATENCY.name, "good")),
+            Sample(catalogue.SLO_BUDGET, -1, (LATENCY.name,)),
+        ],
+        objectives=[LATENCY],
+    )
+    assert [f.text for f in found] == ["objective's error budget is spent"] * is_told

@@ -29,7 +29,7 @@ def found(nvml, clock):
     def open_source(scripted, **more):
         script = nvml(scripted)
         source = NvmlSettings(**more).find(
-            Surroundings(clock, lambda: 1e9, None, WorkBoard())
+            Surroundings(clock, lambda: 1e9 + clock.now, None, WorkBoard())
         )
         assert source is not None
         sources.append(source)
@@ -218,25 +218,33 @@ def test_violation_counters_that_start_over_are_not_subtracted(found, clock):
     assert values(reading, catalogue.GPU_THROTTLE)["thermal",] == 0.5
 
 
-def test_xid_errors_are_dated_by_number(found):
+def test_the_latest_xid_errors_are_dated_by_number(found, clock):
     script, source = found({0: board(0), 1: board(1)})
-    script.xid(1, 79)
     script.xid(1, 79)
     script.xid(0, 31)
     first, second = source.read()
-    assert values(first, catalogue.GPU_XID_TIMESTAMP) == {("31",): 1e9}
-    assert values(second, catalogue.GPU_XID_TIMESTAMP) == {("79",): 1e9}
-    assert values(source.read()[1], catalogue.GPU_XID_TIMESTAMP) == {("79",): 1e9}
+    began = 1e9 + clock.now
+    assert values(first, catalogue.GPU_XID_TIMESTAMP) == {("31",): began}
+    assert values(second, catalogue.GPU_XID_TIMESTAMP) == {("79",): began}
+    clock.now += 60
+    script.xid(1, 79)
+    first, second = source.read()
+    assert values(first, catalogue.GPU_XID_TIMESTAMP) == {("31",): began}
+    assert values(second, catalogue.GPU_XID_TIMESTAMP) == {("79",): began + 60}
 
 
-def test_xid_dates_outlive_the_driver_that_told_them(found):
+def test_xid_dates_outlive_the_driver_that_told_them(found, clock):
     script, source = found({0: board()})
     script.xid(0, 79)
     source.read()
     script.unload_driver()
-    assert values(source.read()[0], catalogue.GPU_XID_TIMESTAMP) == {("79",): 1e9}
+    assert values(source.read()[0], catalogue.GPU_XID_TIMESTAMP) == {
+        ("79",): 1e9 + clock.now
+    }
     script.load_driver()
-    assert values(source.read()[0], catalogue.GPU_XID_TIMESTAMP) == {("79",): 1e9}
+    assert values(source.read()[0], catalogue.GPU_XID_TIMESTAMP) == {
+        ("79",): 1e9 + clock.now
+    }
 
 
 def test_under_mig_energy_is_the_boards_and_instances_are_only_named(found):
