@@ -184,7 +184,7 @@ def _grpc_pieces(
     """Return the pieces of the message outside its raw contents, which come last in it.
 
     Each has a tag and its size before it (https://protobuf.dev/programming-guides/encoding/).
-    None where they do not come last: such an answer is not learnt.
+    Empty if they do not come last: such an answer is not learnt.
     """
     pieces: list[tuple[int, bytes]] = []
     end = len(answer)
