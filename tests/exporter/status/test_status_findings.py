@@ -232,11 +232,16 @@ def test_a_challenger_that_is_worse_than_a_wrong_champion_is_said_to_be_so():
     assert text in [finding.text for finding in found]
 
 
-@pytest.mark.parametrize(("events", "is_told"), [(99, False), (101, True)])
-def test_a_budget_is_spent_only_if_it_allows_a_bad_event(events, is_told):
+@pytest.mark.parametrize(
+    ("good", "bad", "is_told"),
+    # 1 % may be bad. One of 50 is by chance (0.40), three are not (0.016).
+    [(49, 1, False), (47, 3, True), (0, 40, True), (99, 1, True)],
+)
+def test_a_budget_is_not_spent_by_a_few_bad_events_of_few(good, bad, is_told):
     found, _ = judged(
         [
-            Sample(catalogue.SLO_EVENTS, events, (LATENCY.name, "good")),
+            Sample(catalogue.SLO_EVENTS, good, (LATENCY.name, "good")),
+            Sample(catalogue.SLO_EVENTS, bad, (LATENCY.name, "bad")),
             Sample(catalogue.SLO_BUDGET, -1, (LATENCY.name,)),
         ],
         objectives=[LATENCY],
