@@ -118,7 +118,7 @@ def form(line: str) -> str:
     """Return the form of a line: numbers, quantiles, energy and folders left out."""
     line = re.sub(r"/\S*(?:models|\.log)", "PATH", line.rstrip("\n"))
     line = re.sub(r"deploy/models", "PATH", line)
-    line = re.sub(r"tail needs over \d+ traces|p9\d \S+ \[\S+, \S+\] ms", "TAIL", line)
+    line = re.sub(r"tail not yet: \d+ traces|p9\d \S+ \[\S+, \S+\] ms", "TAIL", line)
     line = re.sub(r"energy: .*|digits_fp32 [\d.]+ J/.*/1000", "ENERGY", line)
     line = re.sub(
         r"  accuracy [\d.]+ %|  drift none| +\d+/s|(?<=first response).*", "", line

@@ -167,7 +167,7 @@ function estimates(found) {
   const known = (e) => (found.series.triton_estimated_accuracy_valid || []).filter((v) => key(v) === key(e));
   const doubts = (e) => {
     const failing = known(e).filter((v) => !v.value).map((v) => v.condition);
-    return failing.length ? make("span", { class: "quiet" }, `do not rely on it: ${failing.map((name) => DOUBTS[name] || name).join(", ")}`)
+    return failing.length ? make("span", { class: "bad" }, `do not rely on it: ${failing.map((name) => DOUBTS[name] || name).join(", ")}`)
       : "none found; only labels can show it";
   };
   return captioned(ESTIMATED, found.series.triton_estimated_accuracy_ratio || [], [
