@@ -150,7 +150,11 @@ class Tap:
             )
         else:
             answer = await self._answer_to(route, scope, receive)
-        await send_answer(send, answer.status, answer.headers, answer.body)
+        headers = answer.headers
+        if scope.get("http_version") == "1.0":
+            # Not every uvicorn says so, and a proxy would go on with this connection.
+            headers = {"connection": "close", **headers}
+        await send_answer(send, answer.status, headers, answer.body)
 
     def _route(self, path: str) -> TapRoute | None:
         exact = self._exact.get(path)
