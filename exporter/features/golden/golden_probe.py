@@ -126,7 +126,7 @@ class GoldenProbe:
         return verdict
 
     def close(self) -> None:
-        """Take back the calibrations, unless another probe goes on with them."""
+        """Take back the calibrations, unless another probe continues with them."""
         with self._lock:
             for key in {*self._states, *self._problems, *self._calibrated}:
                 if not self._is_followed:
