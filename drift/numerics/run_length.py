@@ -30,7 +30,6 @@ _LEAST_NODES: Final = 48
 _NODES_PER_SIGMA: Final = 5.0
 _MOST_NODES: Final = 400
 _FAR_SIGMA: Final = 9.0
-_HALVINGS: Final = 60
 _GROWTH: Final = 1.25
 _HIGHEST_LIMIT: Final = 1_000.0
 _TOLERANCE: Final = 1e-7
@@ -105,8 +104,6 @@ def cusum(
         return _cusum_one_sided(reference, limit, towards, start)[1]
     upper, upper_started = _cusum_one_sided(reference, limit, shift, start)
     lower, lower_started = _cusum_one_sided(reference, limit, -shift, start)
-    if start == 0:
-        return 1.0 / (1.0 / upper + 1.0 / lower)
     return (upper_started * lower + lower_started * upper - upper * lower) / (
         upper + lower
     )
@@ -163,14 +160,12 @@ def limit_for(
         low, high = high, _GROWTH * high
         if low >= highest:
             raise ValueError(f"no limit gives an average run length of {wanted:g}")
-    for _ in range(_HALVINGS):
+    while high - low > tolerance * high:
         middle = 0.5 * (low + high)
         if known(run_length(middle)) < wanted:
             low = middle
         else:
             high = middle
-        if high - low < tolerance * high:
-            break
     return 0.5 * (low + high)
 
 

@@ -59,7 +59,10 @@ AREAS: Final = {
          "tests/exporter/access/test_inventory.py", "tests/exporter/features/statistics",
          "tests/exporter/own_requests/test_reach.py", "tests/exporter/runtime/test_health.py"),
     ),
-    "slo": Area(("exporter/features/slo/*.py",), ("tests/exporter/features/slo",)),
+    "slo": Area(
+        ("exporter/features/slo/*.py",),
+        ("tests/exporter/features/slo", "tests/exporter/config/test_config.py"),
+    ),
     "energy": Area(
         ("exporter/features/energy/*.py", "exporter/features/energy/sources/*.py"),
         ("tests/exporter/features/energy",),

@@ -168,25 +168,21 @@ def _latencies(
 def _outcomes(
     objective: AvailabilityObjective | GoodputObjective, samples: Iterable[AnySample]
 ) -> dict[Series, tuple[float, float]]:
-    wanted: dict[str, str] = {}
     if isinstance(objective, GoodputObjective):
         spec, success = catalogue.REQUEST_GOODPUT, frozenset({"met"})
-        wanted["limits"] = objective.limits
+        which, wanted = "limits", objective.limits
     else:
         spec, success = _JUDGED[objective.source]
+        which, wanted = "source", objective.source
     found: dict[Series, tuple[float, float]] = {}
     for sample in samples:
         if not isinstance(sample, Sample) or sample.spec is not spec:
             continue
-        if not objective.matches(sample.labels[0]):
-            continue
         labels = labels_of(sample)
         outcome = labels.pop("outcome")
-        if labels.get("source", objective.source) != objective.source:
+        if not objective.matches(labels["model"]) or outcome in _UNJUDGED:
             continue
-        if not wanted.items() <= labels.items():
-            continue
-        if outcome in _UNJUDGED:
+        if labels.get(which, wanted) != wanted:
             continue
         series = tuple(labels.values())
         good, bad = found.get(series, (0.0, 0.0))
@@ -240,7 +236,7 @@ class _Ring:
 
     def at(self, when: float) -> tuple[float, float]:
         """Return the totals at the start of the slot of `when`, a span ago at most."""
-        good, bad = self._totals[int(when // self._slot_seconds) % self._size]
+        good, bad = self._totals[int(when / self._slot_seconds) % self._size]
         return float(good), float(bad)
 
 

@@ -199,7 +199,7 @@ class Signal:
         return False
 
     def _end(self, watch: _Watch) -> None:
-        watch.alarm, watch.quiet = False, 0
+        watch.alarm = False
         watch.memory = watch.chart.fresh(watch.limit)
 
     def to_state(self) -> dict[str, Any]:
@@ -273,13 +273,11 @@ def _baseline(state: Mapping[str, Any]) -> Baseline:
     deviation = found.residual_sigma
     if not (math.isfinite(found.mean) and 0 < deviation < math.inf):
         raise ValueError("no samples can be compared with the baseline")
-    if found.samples < 0:
-        raise ValueError("the baseline has a negative number of samples")
     return found
 
 
 def _usable(value: float) -> bool:
-    return -_LARGEST <= value <= _LARGEST
+    return abs(value) <= _LARGEST
 
 
 def _finite(value: Any) -> float:

@@ -66,7 +66,7 @@ class Reader:
         if isinstance(sample, HistogramSample):
             return _Total(sample.histogram.count, sample.histogram.sum, read_at)
         if isinstance(sample, Sample):
-            part = sample.value if _has(sample, self._settings.part) else 0.0
+            part = sample.value * _has(sample, self._settings.part)
             return _Total(sample.value, part, read_at)
         return _Total(sample.count, sample.sum, read_at)
 

@@ -93,10 +93,12 @@ CHARTS = [Shewhart(), Ewma(0.1), Cusum(0.25, 0.5), Cusum(0.5), PageHinkley(0.25)
 def test_the_chart_itself_runs_as_long_as_its_limit_promises(chart, sides) -> None:
     wanted, runs = 100.0, 4000
     limit = limit_of(chart, wanted, sides)
-    lengths = simulated(chart, limit, sides, runs)
-    error = lengths.std() / math.sqrt(runs)
-    assert abs(lengths.mean() - wanted) < 4 * error
-    assert error < 0.03 * wanted
+    for shift, spread in ((0.0, 1.0), (-0.4, 1.3)):
+        lengths = simulated(chart, limit, sides, runs, shift, spread)
+        error = lengths.std() / math.sqrt(runs)
+        promised = chart.run_length(limit, shift, sides, spread)
+        assert abs(lengths.mean() - promised) < 4 * error
+        assert error < 0.03 * promised
 
 
 def sums_by_definition(z, reference, mean=0.0):
@@ -133,13 +135,13 @@ def test_the_statistics_are_those_of_the_definition(chart) -> None:
         assert chart.statistics(memory) == pytest.approx(tuple(wanted))
 
 
-def simulated(chart, limit, sides, runs, shift=0.0, seed=6):
-    rng = np.random.default_rng(seed)
+def simulated(chart, limit, sides, runs, shift, spread):
+    rng = np.random.default_rng(6)
     memory = chart.fresh(limit, (runs,))
     alive = np.arange(runs)
     lengths = np.zeros(runs)
     while alive.size:
-        z = rng.normal(shift, 1, alive.size)
+        z = rng.normal(shift, spread, alive.size)
         memory = chart.step(memory, z, limit)
         lengths[alive] += 1
         quiet = ~beyond(chart, memory, limit, sides)

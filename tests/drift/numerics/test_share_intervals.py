@@ -10,11 +10,12 @@ from drift.numerics.dependence import copies_inflation
 from drift.numerics.normal import share_interval
 
 
-@pytest.mark.parametrize(("right", "asked"), [(0, 1), (9, 10), (436, 449), (20, 20)])
+@pytest.mark.parametrize(("right", "asked"), [(0, 2), (9, 10), (436, 449), (9, 9)])
 def test_it_is_wilsons_of_scipy(right, asked) -> None:
     expected = binomtest(right, asked).proportion_ci(method="wilson")
     found = share_interval(right / asked, asked)
     assert found == pytest.approx((expected.low, expected.high), abs=1e-9)
+    assert 0 <= found[0] <= found[1] <= 1
 
 
 @pytest.mark.parametrize(("copies", "phi"), [(1, 1.0), (7, 7.0)])

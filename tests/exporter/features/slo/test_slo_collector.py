@@ -24,6 +24,7 @@ from exporter.features.slo.slo_collector import (
     SloSettings,
     doubt,
 )
+from exporter.features.slo.slo_rules import SEVERITIES
 from exporter.samples import Sample
 
 
@@ -66,6 +67,9 @@ def test_an_objective_is_exposed_with_its_events_burn_rates_and_budget() -> None
     after.inherit(collector)
     assert after.objectives == [fresh, collector.objectives[0]]
 
+    now = 80_000.0
+    assert collected()[catalogue.SLO_BUDGET.name, "answers"] == pytest.approx(0.8)
+
     # Two days later nothing of it lies in the budget's window of one.
     now = 2 * 86_400.0
     found = collected()
@@ -88,7 +92,8 @@ MONTH_SECONDS = 30 * DAY_SECONDS
         min_size=1,
         max_size=100,
     ),
-    st.sampled_from([1, 5, 30]),
+    # A window need not be a whole number of slots.
+    st.sampled_from([1, 25.5 / 24, 30]),
 )
 def test_what_counts_are_the_events_since_the_slot_in_which_a_window_begins(
     steps, days
@@ -124,9 +129,13 @@ def test_memory_does_not_grow_with_time() -> None:
     assert sizes.pop() < 300_000
 
 
-def test_windows_are_as_long_as_their_names_say() -> None:
+def test_windows_and_alerts_are_those_of_the_workbook() -> None:
     units = {"m": 60.0, "h": 3600.0, "d": DAY_SECONDS}
     assert {name: int(name[:-1]) * units[name[-1]] for name in WINDOWS} == WINDOWS
+    pairs = [pair for severity in SEVERITIES for pair in severity.pairs]
+    assert all(WINDOWS[pair.long] == 12 * WINDOWS[pair.short] for pair in pairs)
+    spent = [pair.factor * WINDOWS[pair.long] / MONTH_SECONDS for pair in pairs]
+    assert spent == pytest.approx([0.02, 0.05, 0.1, 0.1])
 
 
 AVAILABILITY = AvailabilityObjective(name="a", objective_ratio=0.99, models="digits*")
