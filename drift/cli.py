@@ -197,8 +197,8 @@ def _fit(options: argparse.Namespace) -> int:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:
         print(f"false-alarm rate not guaranteed: {caveat}")
-    if not profile.ordered:
-        print("    name the time with --time COLUMN, or use --ordered if they are")
+        if "order of time" in caveat:
+            print("    name the time with --time COLUMN, or use --ordered if it is")
     for blind in profile.blind_spots:
         print(f"not tested: {blind}")
     return EXIT_OK

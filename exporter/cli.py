@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from importlib.metadata import entry_points, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exporter.commands import (
@@ -254,23 +253,16 @@ def _add_demo(commands: Subparsers) -> None:
         "--no-traffic", action="store_true", help="send no traffic besides the probes"
     )
     parser.add_argument(
-        "--drift-after",
-        type=_seconds,
-        metavar="S",
-        help="after S seconds the data of `diabetes` drift: its patients get older (default "
-        "60; never with --scenario)",
-    )
-    parser.add_argument(
         "--scenario",
         choices=("silent-failure", "drift", "overload", "dead-backend", "slow-rollout"),
-        help="make something go wrong, and print where it shows",
+        help="make something go wrong, and print where it shows (default: drift, after a "
+        "minute)",
     )
     parser.add_argument(
         "--scenario-after",
         type=_seconds,
-        default=20.0,
         metavar="S",
-        help="seconds before it goes wrong, at least (default 20)",
+        help="seconds before it goes wrong, at least (default 20; 60 without --scenario)",
     )
     parser.add_argument(
         "--port",
@@ -305,9 +297,9 @@ def _add_demo(commands: Subparsers) -> None:
             port=options.port,
             default_ports=options.default_ports,
             trace_rate=options.trace_rate,
-            moves_after_seconds=options.drift_after,
-            scenario=options.scenario,
-            scenario_after_seconds=options.scenario_after,
+            scenario=options.scenario or "drift",
+            scenario_after_seconds=options.scenario_after
+            or (20.0 if options.scenario else 60.0),
         )
 
     parser.set_defaults(run=run)
@@ -338,34 +330,14 @@ def _add_audit(commands: Subparsers) -> None:
         dest="form",
         help="format of the report (default text)",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="file to write (default: standard output)",
-    )
-    parser.add_argument(
-        "--schema",
-        action="store_true",
-        help="print the JSON schema of the report and exit",
-    )
 
     def run(options: argparse.Namespace) -> int:
         from exporter.commands.audit import audit_command  # noqa: PLC0415 - heavy, only here
 
-        if options.schema:
-            print(audit_command.schema())
-            return EXIT_OK
-        if options.output is not None:
-            audit_command.check_writable(options.output)
         found = audit_command.audit(
             options.config, options.duration, progress_of("audit")
         )
-        content = audit_command.rendered(found, options.form)
-        if options.output is None:
-            sys.stdout.write(content)
-        else:
-            audit_command.write(options.output, content)
+        sys.stdout.write(audit_command.rendered(found, options.form))
         return EXIT_FINDING if found.failed else EXIT_OK
 
     parser.set_defaults(run=run)

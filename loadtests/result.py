@@ -260,20 +260,21 @@ class RunResult:
 
     @property
     def intended_rate(self) -> float:
-        """Requests per second, over the schedule, or until the last was due.
-
-        Of an overloaded server the last answers come long after that, and a rate over
-        the whole run would hide how much was offered.
-        """
-        due = self.requests.intended
-        seconds = self.about.schedule_seconds or float(due.max(initial=0.0))
-        return due.size / (seconds or self.duration_seconds)
+        """Requests due per second of the time in which they were."""
+        return len(self.requests) / self.sending_seconds
 
     @property
     def sending_seconds(self) -> float:
-        """Length of the time in which requests were sent: that of the rates."""
-        whole = self.duration_seconds
-        return min(self.about.schedule_seconds or whole, whole)
+        """Length of the time in which requests were due or sent: that of the rates.
+
+        In an open loop, the schedule, or the time until the last was due. Of an overloaded
+        server the last answers come long after that, and a rate over the whole run would
+        hide how much was offered; a quick one has answered all before its end.
+        """
+        whole, schedule = self.duration_seconds, self.about.schedule_seconds
+        if self.about.mode == "closed":
+            return min(schedule or whole, whole)
+        return schedule or float(self.requests.intended.max(initial=0.0)) or whole
 
     @property
     def throughput(self) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import math
 import re
 import signal
 import subprocess
@@ -24,12 +23,11 @@ import yaml
 
 from exporter.demo.demo_config import (
     LATER_RATE,
-    Addresses,
     sidecar_settings,
     trace_arguments,
 )
 from exporter.demo.demo_readings import Reader, Troubles
-from exporter.demo.demo_scenarios import SCENES, Act, Scene, Stage
+from exporter.demo.demo_scenarios import SCENES, Act, Stage
 from exporter.demo.demo_screen import Screen
 from exporter.demo.demo_traffic import Mirror, Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
 
-MOVES_AFTER_SECONDS: Final = 60.0
 DEFAULT_PORTS: Final = Ports(grpc=8001, http=8000, metrics=8002)
 DEFAULT_TAP_PORT: Final = 8004
 
@@ -59,15 +56,12 @@ def run(
     port: int,
     default_ports: bool = False,
     trace_rate: int | None = None,
-    moves_after_seconds: float | None = None,
-    scenario: str | None = None,
-    scenario_after_seconds: float = 20.0,
+    scenario: str,
+    scenario_after_seconds: float,
 ) -> int:
     """Run the demo until Ctrl-C, SIGTERM or the duration ends it; the exit status.
 
-    The traffic's patients become older ones after `moves_after_seconds`, by default
-    after a minute; beside a `scenario`, which has something else go wrong after
-    `scenario_after_seconds`, they do not. One request in `trace_rate` is traced, by
+    With traffic, the `scenario` begins after `scenario_after_seconds`. One request in `trace_rate` is traced, by
     default every one at first and few later. With `default_ports` Triton and the taps
     are where every other command looks for them.
 
@@ -75,8 +69,6 @@ def run(
         EmbeddedTritonError: the embedded Triton is not installed or does not start.
         ListenError: the port is taken.
     """
-    if moves_after_seconds is None:
-        moves_after_seconds = math.inf if scenario else MOVES_AFTER_SECONDS
     models = demo_models()
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -88,7 +80,7 @@ def run(
         stack.enter_context(exit_on_signals())
         print(f"starting Triton with {_as_seen_from_here(models)} …", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        scene = (SCENES[scenario] if scenario else Scene)(models, folder)
+        scene = SCENES[scenario](models, folder)
         scene.prepare()
         triton = stack.enter_context(
             EmbeddedTriton(
@@ -98,8 +90,9 @@ def run(
                 model_control=scene.model_control,
             )
         )
+        listen = {"address": LOOPBACK, "port": port, "tap": {"port": tap_port}}
         settings = sidecar_settings(
-            models, folder, triton, Addresses(port, tap_port), traced=trace_rate != 0
+            models, folder, triton, listen, traced=trace_rate != 0
         )
         settings |= {k: [*settings[k], *v] for k, v in scene.settings().items()}
         config, log = folder / "demo.yaml", folder / "sidecar.log"
@@ -117,10 +110,7 @@ def run(
             sent = Traffic(triton.grpc, models, mirror=mirror, answered=mirror.answered)
             stack.enter_context(sent)
             stage = Stage(triton, sent, f"http://127.0.0.1:{port}/")
-            if moves_after_seconds < math.inf:
-                acts += Scene(models, folder).acts(stage, moves_after_seconds)
-            if scenario:
-                acts += scene.acts(stage, scenario_after_seconds)
+            acts += scene.acts(stage, scenario_after_seconds)
         with contextlib.suppress(KeyboardInterrupt):
             _Watch(triton, client, acts).go_on(log, duration_seconds)
         print("stopping …", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -26,14 +25,6 @@ _WITHOUT_TRACES: Final = frozenset({"availability", "signal"})
 """Kinds of objectives of the demo whose events do not come from traced requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Ports of the sidecar on loopback."""
-
-    port: int
-    tap: int
-
-
 def trace_arguments(folder: Path, rate: int | None) -> tuple[str, ...]:
     """Triton's options: one request in `rate` is traced; 0 for none, None for all.
 
@@ -53,19 +44,18 @@ def sidecar_settings(
     models: Path,
     folder: Path,
     triton: EmbeddedTriton,
-    addresses: Addresses,
+    listen: dict[str, Any],
     *,
     traced: bool,
 ) -> dict[str, Any]:
     """Return deploy/demo.yaml with addresses and files; the sidecar's state is in `folder`."""
     deploy = models.parent
     base: dict[str, Any] = yaml.safe_load((deploy / "demo.yaml").read_text("utf-8"))
-    listen = {"address": "127.0.0.1", "port": addresses.port}
     files = {"path": str(folder / _TRACE_FILES), "owner": True}
     return {
         **base,
         "target": {"grpc": triton.grpc, "http": triton.http, "metrics": triton.metrics},
-        "listen": {**listen, "tap": {"port": addresses.tap}},
+        "listen": listen,
         "log": {"level": "warning"},
         "collectors": [
             {**one, "otlp": None, "files": files} if one["kind"] == "traces" else one

@@ -152,17 +152,19 @@ def _energy(series: Series) -> str:
         origin = f"{labels['boundary']}, {labels['source']}"
         place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
         error = _share_error(series, place)
-        shown.append(f"{value:.3g} J/inference{error} {rate:.3g} QPS/W ({origin})")
-    shown += [f"{value:.3g} {labels['currency']}/1000" for labels, value in costs]
+        shown.append(f"{value:.3g} J/inference{error}, {rate:.3g} QPS/W ({origin})")
+    shown += [f"{value:.3g} {labels['currency']}/1,000" for labels, value in costs]
     if not shown:
         return "energy: no power was attributed yet"
-    return f"{_PRICED} {' '.join(shown)}"
+    return f"{_PRICED} takes {', '.join(shown)}"
 
 
 def _share_error(series: Series, place: dict[str, str]) -> str:
-    """Return the error of a model's share of the energy; "" where it is unknown."""
+    """Return the error of a model's share of the energy."""
     error = _one(series, "triton_model_energy_share_error_ratio", place)
-    return "" if error is None or error > 1 else f" ± {100 * error:.0f} %"
+    if error is None:
+        return " ± unknown"
+    return " ± over 100 %" if error > 1 else f" ± {100 * error:.0f} %"
 
 
 def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:

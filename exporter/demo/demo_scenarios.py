@@ -57,9 +57,9 @@ class Stage:
     page: str
     """URL of the status page."""
 
-    def hint(self, metric: str, dashboard: str) -> str:
-        """Return the page, metric and dashboard that show the fault, as lines to print."""
-        return f"    see {self.page}, {metric},\n dashboard “{dashboard}”"
+    def hint(self, metric: str) -> str:
+        """Return the page and metric that show the fault, as a line to print."""
+        return f"    see {self.page} and {metric}"
 
 
 class Scene:
@@ -96,7 +96,7 @@ class Scene:
             stage.traffic.grow_older()
             return (
                 "--- from now on diabetes gets patients of 60 years and older only\n"
-                + stage.hint("triton_feature_drift_alarm", "Drift and data quality")
+                + stage.hint("triton_feature_drift_alarm")
             )
 
         return [Act(after_seconds, grow_older)]
@@ -124,7 +124,7 @@ class SilentFailure(_OwnCopy):
             set_fault(self.repository, LIAR, Fault("shifted_class"))
             return (
                 f"--- from now on {LIAR} gives each digit's score to the next: quick, confident, wrong\n"
-                + stage.hint("triton_golden_failing", "Silent failures and comparisons")
+                + stage.hint("triton_golden_failing")
             )
 
         return [Act(after_seconds, lie)]
@@ -141,7 +141,7 @@ class Overload(Scene):
             return (
                 f"--- for {_CROWD_SECONDS:.0f} s eight more clients ask slow, 50 ms of work each:"
                 " requests queue\n"
-                + stage.hint('triton_slo_burn_rate{slo="slow-latency"}', "Latency")
+                + stage.hint('triton_slo_burn_rate{slo="slow-latency"}')
             )
 
         def leave() -> str:
@@ -163,7 +163,7 @@ class DeadBackend(Scene):
                 os.kill(pid, signal.SIGKILL)
             return (
                 f"--- the backend process of {DEAD} was killed; Triton still calls it ready\n"
-                + stage.hint("triton_model_serving", "Fleet overview")
+                + stage.hint("triton_model_serving")
             )
 
         def repair() -> str:
@@ -211,10 +211,7 @@ class SlowRollout(_OwnCopy):
             return (
                 f"--- version 2 of {LIAR} takes half of the requests; it is 6 ms slower. The verdict\n"
                 "    takes one to two minutes: it holds however often it is looked at\n"
-                + stage.hint(
-                    'triton_comparison_verdict{comparison="rollout"}',
-                    "Silent failures and comparisons",
-                )
+                + stage.hint('triton_comparison_verdict{comparison="rollout"}')
             )
 
         def roll_back() -> str:

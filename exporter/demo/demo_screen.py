@@ -1,4 +1,4 @@
-"""The demo's output: a table that is drawn again each second, or short lines in a pipe."""
+"""The demo's output: a table that is drawn again each second, or lines in a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from exporter.demo.demo_readings import ModelReading, Reading
 
 WIDTH: Final = 100
-"""Maximum length of a line in characters."""
+"""Maximum length of a line of the table in characters."""
 _EVERY_SECONDS: Final = 10.0
 _EVENTS: Final = 8
 _COLUMNS: Final = (
@@ -57,7 +57,7 @@ class Screen:
             self._states[model.name] = model.state
 
     def _print(self, line: str) -> None:
-        print(line[:WIDTH], file=self._out, flush=True)
+        print(line, file=self._out, flush=True)
 
     def _draw(self, reading: Reading) -> None:
         width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)

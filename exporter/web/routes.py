@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from functools import cache
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
@@ -15,7 +13,7 @@ import structlog
 from exporter.network import browsers
 from exporter.network.listening import send_answer
 from exporter.output import exposition
-from exporter.web import page, status
+from exporter.web import page, runbooks, status
 from exporter.web.multi_target import MultiTarget, ProbeRefusedError
 from exporter.web.scrape_pages import Rendered, ScrapePages
 
@@ -28,8 +26,6 @@ log = structlog.get_logger()
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _RUNBOOKS: Final = "/runbooks/"
-_INSTALLED: Final = Path(__file__).with_name("runbooks")
-_IN_THE_REPOSITORY: Final = Path(__file__).parents[2] / "deploy" / "runbooks"
 _MAX_FIELDS: Final = 100
 
 
@@ -60,12 +56,16 @@ def _text(message: str, status_code: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(f"{message}\n".encode(), status_code)
 
 
-@cache
-def _runbooks() -> dict[str, bytes]:
-    """Return every runbook, in Markdown, by the name of its alert and by that of its file."""
-    folder = _INSTALLED if _INSTALLED.is_dir() else _IN_THE_REPOSITORY
-    found = {path.name: path.read_bytes() for path in sorted(folder.glob("*.md"))}
-    return found | {name.removesuffix(".md"): text for name, text in found.items()}
+def _html(body: bytes, policy: str) -> Response:
+    return Response(
+        body,
+        headers={
+            "content-type": "text/html; charset=utf-8",
+            "cache-control": "no-store",
+            "content-security-policy": policy,
+            "referrer-policy": "no-referrer",
+        },
+    )
 
 
 class Surface:
@@ -92,7 +92,7 @@ class Surface:
             ("GET", "/api/v1/history"): self._history,
             ("GET", "/"): self._page,
             ("POST", "/-/reload"): self._reload_config,
-            **{("GET", f"{_RUNBOOKS}{x}"): self._runbook for x in _runbooks()},
+            **{("GET", f"{_RUNBOOKS}{x}"): self._runbook for x in runbooks.markdown()},
         }
 
     async def __call__(
@@ -185,19 +185,13 @@ class Surface:
         return Response(page.body, headers=page.headers, page=page)
 
     async def _page(self, _: Request) -> Response:
-        body, policy = page.document()
-        return Response(
-            body,
-            headers={
-                "content-type": "text/html; charset=utf-8",
-                "cache-control": "no-store",
-                "content-security-policy": policy,
-                "referrer-policy": "no-referrer",
-            },
-        )
+        return _html(*page.document())
 
     async def _runbook(self, request: Request) -> Response:
-        return Response(_runbooks()[request.path.removeprefix(_RUNBOOKS)])
+        name = request.path.removeprefix(_RUNBOOKS)
+        if "text/html" in request.headers.get("accept", ""):
+            return _html(*runbooks.as_page(name, request.query.get("model", "")))
+        return Response(runbooks.markdown()[name].encode())
 
     async def _probe(self, request: Request) -> Response:
         try:

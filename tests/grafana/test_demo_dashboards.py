@@ -89,7 +89,7 @@ def test_every_panel_shows_the_demo_but_for_what_it_does_not_have(
     rules = {file.name: file.read_text("utf-8") for file in RULES}
     since = time.time()
     with (
-        running_demo(tmp_path / "log", "--port", str(port), "--drift-after", "9999"),
+        running_demo(tmp_path / "log", "--port", str(port), "--scenario-after", "9999"),
         Prometheus(
             tmp_path, Job([port]), rules=rules, evaluation_interval="5s"
         ) as server,

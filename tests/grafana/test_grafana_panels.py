@@ -51,7 +51,7 @@ PATIENCE_SECONDS = 300
 # The time that is drawn, and what goes before it: rates over a minute rise meanwhile.
 SHOWN_SECONDS, RAMP_SECONDS = 150, 90
 # Enough traces for every p99, however slow the machine is.
-QUIET = ("--drift-after", "9999", "--trace-rate", "2")
+QUIET = ("--scenario-after", "9999", "--trace-rate", "2")
 # What is kept of a board's beginning for the documentation.
 TOP = {"x": 0, "y": 0, "width": 1440, "height": 1010}
 

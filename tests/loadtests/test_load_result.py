@@ -34,9 +34,11 @@ def requests_of(outcomes: list[Outcome], *, delay=0.0001, latency=0.01) -> Reque
 
 
 def result_of(outcomes: list[Outcome], mode="open", **times: float) -> RunResult:
-    requests = requests_of(outcomes, **times)
     return RunResult.of(
-        about(mode=mode), requests, duration_seconds=1.0, sender_cpu_seconds=0.1
+        about(mode=mode, schedule_seconds=1.0),
+        requests_of(outcomes, **times),
+        duration_seconds=1.0,
+        sender_cpu_seconds=0.1,
     )
 
 

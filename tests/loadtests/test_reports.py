@@ -119,8 +119,8 @@ def test_charts_show_their_values_where_the_pointer_rests() -> None:
     assert said in html
 
 
-def test_time_without_requests_counts_in_the_offered_rate() -> None:
-    """300 requests are due from 4 s to 6 s of a schedule of 10 s."""
+def test_time_without_requests_counts_in_both_rates() -> None:
+    """300 requests are due, and answered, from 4 s to 6 s of a schedule of 10 s."""
     requests = Requests.empty(300)
     requests.intended[:] = requests.sent[:] = np.linspace(4, 6, 300)
     requests.done[:] = requests.intended + 0.01
@@ -128,10 +128,11 @@ def test_time_without_requests_counts_in_the_offered_rate() -> None:
     result = RunResult.of(
         about(schedule_seconds=10.0),
         requests,
-        duration_seconds=10.0,
+        duration_seconds=6.01,
         sender_cpu_seconds=1.0,
     )
-    assert report_of(result).intended_rate == pytest.approx(30)
+    report = report_of(result)
+    assert report.intended_rate == report.throughput == pytest.approx(30)
     assert result_file.summary(result)["intended_requests_per_second"] == 30
 
 

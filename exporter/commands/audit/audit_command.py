@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -26,7 +24,6 @@ from exporter.commands.audit.model_seen import TimeShare
 from exporter.commands.audit.server_checks import SERVER_CHECKS, UNREACHABLE
 from exporter.config import configuration, connect
 from exporter.errors import ConfigError
-from exporter.system import whole_file
 from pages import page_html, page_text
 from pages.blocks import (
     Document,
@@ -150,11 +147,6 @@ def _time_shares(evidence: Evidence) -> list[TimeShare]:
     """One for each model with enough requests, those that cost the server most first."""
     shares = [model.share for model in evidence.models if model.share.server >= 0]
     return sorted(shares, key=lambda share: -share.server * share.requests)
-
-
-def schema() -> str:
-    """The JSON schema of a report."""
-    return json.dumps(Report.model_json_schema(mode="serialization"), indent=2)
 
 
 WIDTH: Final = 100
@@ -296,27 +288,3 @@ def rendered(report: Report, form: Format) -> str:
             return page_html.render(document(report))
         case "text":
             return page_text.render(document(report), WIDTH)
-
-
-def check_writable(path: Path) -> None:
-    """Check that a report can be written, before the audit and not after it.
-
-    Raises:
-        ConfigError: a report could not be written there.
-    """
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        wanted = "want a file in a folder that can be written to"
-        raise ConfigError("--output", [f"found {str(path)!r}; {wanted}"])
-
-
-def write(path: Path, content: str) -> None:
-    """Write the whole report into the file, or leave the file unchanged.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-    try:
-        whole_file.write(path, content.encode(), 0o644)
-    except OSError as error:
-        reason = error.strerror or "unknown"
-        raise ConfigError("--output", [f"found {str(path)!r}: {reason}"]) from None

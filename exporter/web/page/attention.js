@@ -7,9 +7,11 @@ function attention(found) {
   for (const { subject, text, section, runbook, model, version } of found.findings) {
     const of = found.models.find((m) => m.model === model && ["", m.version].includes(version));
     const name = JSON.stringify([text, section, runbook, of ? ` since ${moment(of.since)},` : ""]);
-    alike.set(name, [...(alike.get(name) || []), subject]);
+    alike.set(name, [...(alike.get(name) || []), { subject, model }]);
   }
-  const all = [...alike].map(([name, subjects]) => [...JSON.parse(name), listed([...new Set(subjects)])]);
+  const all = [...alike].map(([name, those]) => [...JSON.parse(name), listed([...new Set(those.map((one) => one.subject))]),
+    // The runbook of one model is filled in with its name.
+    those.length === 1 && those[0].model ? `?${new URLSearchParams({ model: those[0].model })}` : ""]);
   const place = document.getElementById("attention"), said = JSON.stringify(all);
   // Whoever has a link in focus keeps it while nothing changes.
   if (place.dataset.said === said) return;
@@ -17,9 +19,9 @@ function attention(found) {
   place.className = all.length ? "wrong" : "";
   replace("attention", ...(all.length ? [
     make("h2", {}, all.length === 1 ? "One thing needs attention" : `${all.length} things need attention`),
-    make("ul", {}, ...all.map(([text, section, runbook, since, subjects]) => make("li", {},
+    make("ul", {}, ...all.map(([text, section, runbook, since, subjects, query]) => make("li", {},
       make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, `${since} runbook `,
-        make("a", { href: `runbooks/${runbook}` }, runbook))))),
+        make("a", { href: `runbooks/${runbook}${query}` }, runbook))))),
   ] : [make("p", {}, "No known problems.")]));
 }
 
