@@ -65,14 +65,15 @@ BLACKBOX_SUCCESS: Final = MetricSpec(
 )
 BLACKBOX_JUDGED: Final = MetricSpec(
     "probe_models_judged",
-    "Model versions of the target that were probed over every protocol; on /probe"
-    " only.",
+    "Model versions of the target that were probed over every protocol; on /probe only.",
+    on_probe_only=True,
 )
 BLACKBOX_UNJUDGED: Final = MetricSpec(
     "probe_models_unjudged",
     "Ready model versions of the target that were not probed over every protocol,"
     " because their metadata could not be read or time ran out, or whose response cache"
     " answered; on /probe only.",
+    on_probe_only=True,
 )
 BLACKBOX_DURATION: Final = MetricSpec(
     "probe_duration_seconds",

@@ -75,13 +75,14 @@ def metrics_page() -> str:
         _GENERATED,
         "",
         "Metrics named `triton_…` describe the server, `tritonwatch_…` this process.",
-        "Values are in base units, which the names contain.",
+        "Values are in base units, which the names contain. A total marked † may be older",
+        "than this process: the server counts it, or it is restored from disk.",
         "",
         "| metric | kind | labels | meaning |",
         "| --- | --- | --- | --- |",
     ]
     lines += [
-        f"| `{spec.name}` | {spec.kind} | "
+        f"| `{spec.name}` | {spec.kind}{' †' * spec.outlives_process} | "
         f"{', '.join(f'`{label}`' for label in spec.labels)} | {spec.help} |"
         for spec in CATALOGUE
     ]

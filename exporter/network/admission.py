@@ -193,7 +193,7 @@ class Entrance(Places):
         listener: Listener,
         limit: int,
         parsing: ParseSlot,
-        memory: MemoryBudget | None = None,
+        memory: MemoryBudget,
     ) -> None:
         super().__init__(limit, Counter(), "crowded")
         self.parsing = parsing
@@ -203,7 +203,7 @@ class Entrance(Places):
         self.held: Counter[str] = Counter()
         """Bytes of bodies that are read or wait, by address."""
         self._listener = listener
-        self.memory = memory or MemoryBudget(None)
+        self.memory = memory
 
     def samples(self) -> Iterator[Sample]:
         """Yield the open connections, their limit, and refusals by reason."""
@@ -262,7 +262,7 @@ class Admission:
     ) -> None:
         available = _raised_limit() if descriptors is None else descriptors
         wanted = sum(CONNECTIONS[each] * _DESCRIPTORS[each] for each in CONNECTIONS)
-        share = min(1.0, max(0, available - OWN_DESCRIPTORS) / wanted)
+        share = min(1.0, (available - OWN_DESCRIPTORS) / wanted)
         self.memory = memory or MemoryBudget(None)
 
         def entrance(listener: Listener, least: int) -> Entrance:
@@ -295,11 +295,9 @@ class Admission:
 def _raised_limit() -> int:
     """Raise the soft limit of open files as far as is useful, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED_DESCRIPTORS if hard < 0 else min(hard, _WANTED_DESCRIPTORS)
-    if 0 <= soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    return _WANTED_DESCRIPTORS if soft < 0 else soft
+    soft = max(soft, min(hard, _WANTED_DESCRIPTORS))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
 
 
 @functools.lru_cache(maxsize=1024)

@@ -50,12 +50,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, visitor: Visitor, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._visitor = visitor
-        self._head_bytes = 0
-        self._held_bytes = 0
+        self._head_bytes = self._held_bytes = 0
         self._parts = self._body_bytes = 0
         self._stalled = False
-        self._waits_since = 0.0
-        self._requested_at = 0.0
+        self._waits_since = self._requested_at = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._answered: Any = None
         """The request that is being answered, with others perhaps behind it."""
@@ -103,14 +101,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.pipeline:
             self._answered = self.pipeline[-1][0]
         super().on_response_complete()
-        if not self.pipeline and not self.transport.is_closing():
+        if not self.pipeline and not self._stalled:
             self._wait(IDLE_SECONDS)
 
     def pause_writing(self) -> None:
         """The answer is not read fast enough."""
         super().pause_writing()
         self._stalled = True
-        self._wait(min(UNREAD_SECONDS, self._answer_left))
+        left = self._requested_at + ANSWER_SECONDS - self.loop.time()
+        self._wait(min(UNREAD_SECONDS, left))
 
     def resume_writing(self) -> None:
         """The answer is being read."""
@@ -124,19 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _wait(self, seconds: float) -> None:
         self._unset_timer()
         self._waits_since = self.loop.time()
-        self._timer = self.loop.call_later(seconds, self._late)
-
-    def _late(self) -> None:
-        waited = self.loop.time() - self._waits_since
-        left = min(UNREAD_SECONDS - waited, self._answer_left)
-        if self.transport.get_write_buffer_size() and left > 0:
-            self._timer = self.loop.call_later(left, self._late)
-        else:
-            self._abort()
-
-    @property
-    def _answer_left(self) -> float:
-        return max(0.0, self._requested_at + ANSWER_SECONDS - self.loop.time())
+        self._timer = self.loop.call_later(seconds, self._abort)
 
     def _unset_timer(self) -> None:
         if self._timer is not None:

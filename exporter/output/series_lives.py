@@ -6,10 +6,10 @@ Prometheus (created timestamps) and OTLP (start times) use it to detect resets.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from exporter.samples import BucketSample, HistogramSample, Sample
+from exporter.samples import HistogramSample, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -74,24 +74,7 @@ class SeriesLives:
         if life is None or total < life.total:
             life = self._lives[key] = _Life(before, total)
         life.total = total
-        if isinstance(sample, Sample):
-            return Sample(sample.spec, sample.value, sample.labels, life.created)
-        if isinstance(sample, HistogramSample):
-            return HistogramSample(
-                sample.spec,
-                sample.histogram,
-                sample.labels,
-                sample.exemplars,
-                life.created,
-            )
-        return BucketSample(
-            sample.spec,
-            sample.counts,
-            sample.count,
-            sample.sum,
-            sample.labels,
-            life.created,
-        )
+        return replace(sample, created=life.created)
 
     def _drop_absent(self, present: set[tuple[str, tuple[str, ...]]]) -> None:
         for key in [key for key in self._lives if key not in present]:

@@ -89,7 +89,7 @@ class Guard:
         self._application = application
         self._file = file
         self._entrance = entrance
-        self._key = secrets.token_bytes(32)
+        self._key = secrets.token_bytes()
         # Apart, so that no number of wrong ones makes a right one be forgotten.
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
@@ -111,7 +111,7 @@ class Guard:
         ]
 
         async def sending(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start" and extra:
+            if message["type"] == "http.response.start":
                 named = {name for name, _ in extra}
                 kept = [h for h in message["headers"] if h[0].lower() not in named]
                 message = {**message, "headers": [*kept, *extra]}

@@ -48,7 +48,7 @@ AREAS: Final = {
         ("exporter/samples.py", "exporter/output/exposition.py", "exporter/catalogue/*.py"),
         ("tests/exporter/output/test_exposition.py", "tests/exporter/output/test_exposition_page.py",
          "tests/exporter/output/test_series_lives.py", "tests/contracts/test_catalogue.py",
-         "tests/contracts/test_probe_outcomes.py"),
+         "tests/contracts/test_judged_metrics.py", "tests/contracts/test_probe_outcomes.py"),
     ),
     "spine": Area(
         ("exporter/histograms/histogram.py", "exporter/histograms/quantiles.py", "exporter/histograms/buckets.py",

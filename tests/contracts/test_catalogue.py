@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -49,15 +50,19 @@ class TestEveryMetric:
     def test_says_what_it_means_in_a_sentence(self, spec) -> None:
         assert spec.help.endswith(".")
         assert "\n" not in spec.help
+        assert spec.on_probe_only == ("on /probe only" in spec.help.lower())
 
     def test_has_buckets_in_ascending_order_or_none(self, spec) -> None:
         assert list(spec.buckets) == sorted(set(spec.buckets))
 
 
-def test_published_quantiles_are_shares_and_batch_sizes_powers_of_two() -> None:
+def test_quantiles_are_shares_and_bounds_are_multiples_of_the_one_before() -> None:
     quantiles = catalogue.QUANTILES
     assert list(quantiles) == sorted({q for q in quantiles if 0.5 <= q < 1})
-    assert list(catalogue.BATCH_BOUNDS) == [2.0**n for n in range(9)]
+    for bounds in (catalogue.BATCH_BOUNDS, catalogue.RESPONSE_BOUNDS):
+        assert list(bounds) == [2.0**n for n in range(len(bounds))]
+    for low, high in pairwise(catalogue.LATENCY_BOUNDS):
+        assert high / low in {2, 2.5}
 
 
 def test_no_name_is_used_twice_nor_is_the_beginning_of_anothers_series() -> None:

@@ -10,6 +10,7 @@ from exporter.catalogue.probe_outcomes import (
     MEANINGS,
     NOT_FAILED,
     OUTCOMES,
+    SERVED,
     UNJUDGED,
 )
 
@@ -29,7 +30,7 @@ def negated(text):
 
 def test_every_outcome_has_a_meaning_in_its_order() -> None:
     assert tuple(MEANINGS) == OUTCOMES
-    assert {"ok", "stalled"} == GOOD
+    assert {"ok", "stalled"} == GOOD == SERVED - {"backlog"} != SERVED
 
 
 def test_outcomes_that_are_left_out_are_those_of_the_catalogue() -> None:

@@ -14,6 +14,7 @@ from running_taps import HttpTap
 from structlog.testing import capture_logs
 from waiting import wait_until
 
+from exporter import catalogue
 from exporter.network.admission import (
     CONNECTIONS,
     OWN_DESCRIPTORS,
@@ -76,7 +77,7 @@ def test_the_soft_limit_is_raised_as_far_as_is_allowed():
     with soft_limit(600) as hard, capture_logs() as log:
         admission = Admission()
         raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = 4_096 if hard < 0 else min(hard, 4_096)
+    allowed = min(hard, 4_096)
     assert raised == allowed
     assert limits(admission) == limits(Admission(descriptors=allowed))
     assert bool(log) == (allowed < WANTED)
@@ -136,11 +137,13 @@ def test_when_all_places_are_taken_the_address_with_most_loses_its_longest_idle(
             inside.pop(0).leave()
         assert places.visitors == set(inside)
         assert places.held_by(peer) == sum(v.address == peer for v in inside)
+        assert places._by_address.keys() == {v.address for v in inside}
     assert places.refused == ({"crowded": full} if full else {})
 
 
 def test_one_body_may_take_all_and_several_of_one_address_what_they_leave_free():
-    entrance, empty = Admission().tap, 4_096
+    admission, empty = Admission(), 4_096
+    entrance = admission.tap
     entrance.held_limit = 400_000
 
     def held(address, number):
@@ -158,12 +161,20 @@ def test_one_body_may_take_all_and_several_of_one_address_what_they_leave_free()
     first = held("a", 100_000)
     with pytest.raises(CrowdedError, match="of this address"):
         held("a", 100_001)
-    bodies = [first, held("a", 100_000), held("b", 200_000)]
+    second = held("a", 50_000)
+    with pytest.raises(CrowdedError, match="of this address"):
+        second.add(50_001)
+    second.add(50_000)
+    bodies = [first, second, held("b", 200_000)]
     assert entrance.held == {"a": 200_000, "b": 200_000}
     for body in bodies * 2:
         body.let_go()
     assert not entrance.held
-    assert entrance.refused == {"bytes": 3}
+    exposed = {(s.spec, *s.labels): s.value for s in admission.samples()}
+    assert {labels: value for labels, value in exposed.items() if value != 0} == {
+        **{(catalogue.ADMISSION_LIMIT, name): n for name, n in CONNECTIONS.items()},
+        (catalogue.ADMISSION_REFUSED, "tap", "bytes"): 4,
+    }
 
 
 @pytest.mark.parametrize(

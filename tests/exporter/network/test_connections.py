@@ -69,7 +69,8 @@ async def asked(monkeypatch, *, unread_seconds, asks=REQUEST):
         before = set(connections())
 
         def samples():
-            states.extend(one.waits for one in set(connections()) - before)
+            asking = set(connections()) - before
+            states.extend((one.waits, one._idle_since()) for one in asking)
             return LARGE
 
         monkeypatch.setattr(served.sidecar, "samples", samples)
@@ -115,7 +116,7 @@ async def test_a_connection_waits_while_its_answer_is_unread_and_not_before(
 ):
     async with asked(monkeypatch, unread_seconds=60.0) as (client, connection, states):
         await until(lambda: states)
-        assert states == [False]
+        assert states == [(False, None)]
         since = await until(connection._visitor.idle_since)
         assert connection.waits
         assert since <= asyncio.get_running_loop().time()
@@ -148,14 +149,22 @@ async def client_of(served):
         yield client
 
 
-@pytest.mark.parametrize("answered", [0, 2])
-async def test_every_head_of_a_connection_has_its_time(monkeypatch, answered):
-    monkeypatch.setattr(network_connections, "HEAD_SECONDS", 0.5)
+@pytest.mark.parametrize(
+    ("limit", "answered", "sent"),
+    [
+        *[("HEAD_SECONDS", answered, HEALTHY[:-2]) for answered in (0, 2)],
+        ("HEAD_SECONDS", 0, b""),
+        ("IDLE_SECONDS", 1, b""),
+    ],
+)
+async def test_every_wait_for_a_client_has_its_time(monkeypatch, limit, answered, sent):
+    monkeypatch.setattr(network_connections, limit, 0.5)
     async with serving(start=False) as served, client_of(served) as client:
         for _ in range(answered):
             client.sendall(HEALTHY)
             assert (await read(client, 12)).startswith(b"HTTP/1.1 200")
-        client.sendall(HEALTHY[:-2])
+            await drained(client)
+        client.sendall(sent)
         async with asyncio.timeout(UNREAD_SECONDS - 10):
             assert await read(client, 1) == b""
 

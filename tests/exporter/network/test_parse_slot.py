@@ -49,3 +49,11 @@ def test_short_bodies_do_not_wait_and_errors_pass_through():
     assert time.monotonic() - started < patience(60)
     with pytest.raises(ValueError, match="invalid literal"):
         slot.run(int, "no")
+
+
+def test_a_pause_is_three_times_the_work():
+    slot = Admission().tap.parsing
+    before = time.thread_time()
+    slot.run(busy, 0.1)
+    taken = time.thread_time() - before
+    assert slot._free_at - time.monotonic() <= 3 * taken

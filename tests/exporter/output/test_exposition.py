@@ -62,14 +62,14 @@ def test_half_a_surrogate_pair_costs_its_own_character_and_not_the_page(accept):
 def test_an_exemplar_that_is_too_long_costs_only_itself(bad):
     exemplars = [
         Exemplar(
-            seconds, 1.7e9, {"request_id": "x" * 500 if place == bad else f"r{place}"}
+            seconds, 1.7e9, {"request_id": f"r{place}".ljust(118 + (place == bad), "x")}
         )
         for place, seconds in enumerate((0.0001, 0.1, 100.0))
     ]
     labels = ("m", "1", "grpc", "p")
     samples = [timed(0.0001, 0.1, 100.0, exemplars=exemplars, labels=labels)]
     body, _ = exposition.render(samples, accept=OPENMETRICS)
-    found = [place for place in range(3) if f'request_id="r{place}"' in body.decode()]
+    found = [place for place in range(3) if f'request_id="r{place}x' in body.decode()]
     assert found == [place for place in range(3) if place != bad]
 
 
@@ -114,7 +114,7 @@ PROMETHEUS = (
         (f"{PROTOBUF};q=0.6,{PROMETHEUS}", PROTOBUF),
         (f"{PROTOBUF};q=0.3, {OPENMETRICS}", OPENMETRICS),
         (f"{PROTOBUF};q=0.3, text/plain", "text/plain"),
-        ("application/vnd.google.protobuf;encoding=text", "text/plain"),
+        ("application/vnd.google.protobuf;encoding=delimited", "text/plain"),
         ("application/openmetrics-text;q=0, text/plain;q=0.1", "text/plain"),
         ("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "text/plain"),
         (";;;q=,,=,application/openmetrics-textual", "text/plain"),

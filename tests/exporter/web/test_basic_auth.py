@@ -12,7 +12,7 @@ import bcrypt
 import pytest
 import yaml
 
-from exporter.network.admission import Entrance, ParseSlot
+from exporter.network.admission import Admission
 from exporter.web import basic_auth, web_config
 from exporter.web.basic_auth import Guard
 from exporter.web.web_config import WebConfigFile
@@ -48,7 +48,7 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
 def guard(folder: Path, web: dict[str, Any]) -> Guard:
     file = folder / "web.yaml"
     file.write_text(yaml.safe_dump(web))
-    return Guard(page, WebConfigFile(file), Entrance("web", 8, ParseSlot()))
+    return Guard(page, WebConfigFile(file), Admission().web)
 
 
 async def answered(
@@ -81,7 +81,7 @@ async def asked(
         (b"Bearer " + GOOD, 401),
         (GOOD, 401),
         (b"Basic", 401),
-        (b"Basic " + GOOD[:-1] + b"!", 401),
+        (b"Basic !" + GOOD, 401),
         (b"Basic " + encoded(b"user:" + PASSWORD[1:]), 401),
         (b"Basic " + encoded(b"user:" + PASSWORD + b"\0"), 401),
         (b"Basic " + encoded(b"user"), 401),

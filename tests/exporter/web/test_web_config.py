@@ -177,6 +177,7 @@ def test_a_file_is_read_again_after_a_second_and_a_wrong_one_changes_nothing(
     assert at(1.0) == (["a", "b"], False, ["web_config_reloaded"])
     assert at(2.0) == (["a", "b"], False, [])
     write({"nonsense": 1})
+    assert at(2.9) == (["a", "b"], False, [])
     assert at(3.0) == (["a", "b"], False, ["web_config_refused"])
     assert at(4.0) == (["a", "b"], False, []), "said once"
     write(tls_of(pairs))

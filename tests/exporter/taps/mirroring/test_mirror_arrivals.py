@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mirror_bodies import RESPONSE, binary, request, response, tensor
 from running_taps import REQUEST, inventory
+from waiting import wait_until
 
 from exporter import catalogue
 from exporter.config.configuration import Config
@@ -164,6 +165,10 @@ def test_what_nobody_looks_at_is_never_parsed(serve, access):
         "stranger": (200, "unknown_model"),
     }
     assert served.got == []
+    access.mirror.subscribe(lambda model: model == "other", lambda _: None)
+    wait_until(
+        lambda: served.post(request(), "/v2/models/other/infer")[1] == "accepted"
+    )
 
 
 def test_a_million_names_leave_nothing_behind(serve):

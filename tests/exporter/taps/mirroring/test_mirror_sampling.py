@@ -77,4 +77,4 @@ def test_buckets_are_bounded(monkeypatch):
     _, taken = sampler()
     for number in range(1_000):
         assert taken.take(str(number), 1.0)
-    assert len(taken._buckets) <= 10
+        assert len(taken._buckets) <= 10
