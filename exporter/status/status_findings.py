@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from exporter import catalogue
+from exporter.features.slo.slo_collector import is_chance
 from exporter.runtime.model_mentions import misfits
 from exporter.samples import MetricSpec, Sample, labels_of
 
@@ -30,9 +30,6 @@ _UNPROVEN: Final = "TritonModelServingUnproven"
 _STALE: Final = "TritonwatchCollectorStale"
 _FAST_BURN: Final = 14.4
 """The burn rate that pages: a month's budget in two days."""
-_BY_CHANCE: Final = 0.05
-_MANY: Final = 20
-"""Bad events that chance never explains."""
 _BURN_WINDOWS: Final = ("5m", "1h")
 
 _SERVING: Final = "Does it really serve?"
@@ -254,31 +251,16 @@ def _budgets(
         if state is not None and len(named) == 1:
             finding = replace(finding, state=state, model=named[0])
         yield finding
-    chance = _chances(found, objectives)
-    for sample in found[catalogue.SLO_BUDGET]:
-        [name] = sample.labels
-        # Of few events a single bad one spends it, however good the service is.
-        if sample.value <= 0 and chance.get(name, 0.0) < _BY_CHANCE:
+    events = {sample.labels: sample.value for sample in found[catalogue.SLO_EVENTS]}
+    left = {sample.labels: sample.value for sample in found[catalogue.SLO_BUDGET]}
+    for objective in objectives:
+        name = objective.name
+        good, bad = (events.get((name, of), 0.0) for of in ("good", "bad"))
+        if left.get((name,), 1.0) > 0:
+            continue
+        if not is_chance(objective.objective_ratio, good, bad):
             text, runbook = "objective's error budget is spent", "TritonSLOBurnTicket"
             yield Finding(name, text, _OBJECTIVES, runbook)
-
-
-def _chances(found: Found, objectives: Iterable[Objective]) -> dict[str, float]:
-    """Return the chance of so many bad events where an objective allows less than one.
-
-    By the Poisson distribution, if the objective were just met.
-    """
-    events = {sample.labels: sample.value for sample in found[catalogue.SLO_EVENTS]}
-    chances = {}
-    for objective in objectives:
-        good, bad = (events.get((objective.name, of), 0.0) for of in ("good", "bad"))
-        allowed = (1 - objective.objective_ratio) * (good + bad)
-        if allowed < 1:
-            fewer = [math.exp(-allowed)]
-            for number in range(1, min(int(bad), _MANY)):
-                fewer.append(fewer[-1] * allowed / number)
-            chances[objective.name] = 1 - sum(fewer) if bad else 1.0
-    return chances
 
 
 def _comparisons(found: Found) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -280,6 +281,28 @@ class Budget:
     def _bad_share(self, since: tuple[float, float]) -> float | None:
         good, bad = self._good - since[0], self._bad - since[1]
         return bad / (good + bad) if good + bad > 0 else None
+
+
+_SIGNIFICANCE: Final = 0.05
+_MANY: Final = 20
+"""Bad events that chance never explains where less than one is allowed."""
+
+
+def is_chance(objective_ratio: float, good: float, bad: float) -> bool:
+    """Return whether chance explains that the budget of so few events is spent.
+
+    It may if less than one event may be bad: by the p-value of a Poisson rate, 1 - sum of
+    exp(-m) m^n / n! for n < bad, with m the events that may be bad. Example: three bad of
+    50 at an objective of 0.99: p = 0.0144, not by chance.
+
+    Reference: Johnson, Kemp and Kotz, Univariate Discrete Distributions (2005), chapter 4.
+    """
+    mean = (1 - objective_ratio) * (good + bad)
+    fewer = [
+        math.exp(-mean) * mean**n / math.factorial(n)
+        for n in range(min(math.ceil(bad), _MANY))
+    ]
+    return mean < 1 and 1 - sum(fewer) >= _SIGNIFICANCE
 
 
 _DAY_SECONDS: Final = 86400.0

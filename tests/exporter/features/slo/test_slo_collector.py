@@ -23,6 +23,7 @@ from exporter.features.slo.slo_collector import (
     Budget,
     SloSettings,
     doubt,
+    is_chance,
 )
 from exporter.features.slo.slo_rules import SEVERITIES
 from exporter.samples import Sample
@@ -175,3 +176,20 @@ def test_other_models_and_other_numbers_raise_no_doubt():
 )
 def test_only_objectives_on_productions_requests_can_be_doubtful(objective, possible):
     assert bool(doubt(objective, [])) == possible
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "expected"),
+    # 1 % may be bad. p = 0.39, 0.09, 0.014 and, of 40, 0; of 100, one may be bad.
+    [
+        (49, 1, True),
+        (48, 2, True),
+        (47, 3, False),
+        (0, 40, False),
+        (98, 1, True),
+        (99, 1, False),
+        (0, 0, True),
+    ],
+)
+def test_chance_explains_few_bad_events_of_few(good, bad, expected):
+    assert is_chance(0.99, good, bad) is expected
