@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from drift.numerics.confidence_calibration import Calibration
     from exporter.access.inventory import ModelKey
@@ -45,13 +45,14 @@ class CalibrationBoard:
             if dataset in of_model:
                 of_model[dataset] = replace(of_model[dataset], is_suspended=True)
 
-    def forget(self, key: ModelKey, dataset: str) -> None:
-        """Drop a golden set that is no longer measured on a model version."""
+    def keep(self, dataset: str, keys: Collection[ModelKey]) -> None:
+        """Drop a golden set's results for all other model versions."""
         with self._lock:
-            of_model = self._known.get(key, {})
-            of_model.pop(dataset, None)
-            if not of_model:
-                self._known.pop(key, None)
+            for key, of_model in list(self._known.items()):
+                if key not in keys:
+                    of_model.pop(dataset, None)
+                if not of_model:
+                    del self._known[key]
 
     def get(self, key: ModelKey) -> Calibrated | None:
         """Return the calibration by the largest set; None if there is none."""

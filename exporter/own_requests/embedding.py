@@ -9,15 +9,14 @@ import numpy as np
 
 from exporter import errors
 from exporter.access.inventory import latest_version
-from exporter.own_requests.asking import Asker
 from exporter.triton.tensors import FLOATS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from drift.numerics.normal import Floats
-    from exporter.access.collector_base import Access
-    from exporter.access.probe_base import Transport
+    from exporter.access.inventory import InventoryBoard
+    from exporter.own_requests.asking import Asker
     from exporter.triton.protocol_types import Array, ModelSpec
 
 _MOST_ROWS: Final = 64
@@ -25,14 +24,13 @@ _MOST_ROWS: Final = 64
 
 @dataclass(slots=True)
 class TextEmbedder:
-    """Asks embedding models; counts its `requests` and their `seconds`."""
+    """Asks embedding models; counts its `requests` and their `seconds`.
 
-    access: Access
-    rng: np.random.Generator
-    protocol: Transport = "grpc"
-    timeout_seconds: float = 30.0
-    linger_seconds: float = 0.0
-    purpose: str = "golden"
+    `asker_of` returns what asks one model.
+    """
+
+    board: InventoryBoard
+    asker_of: Callable[[ModelSpec], Asker]
     requests: int = 0
     seconds: float = 0.0
 
@@ -72,7 +70,7 @@ class TextEmbedder:
 
     def found(self, model: str) -> ModelSpec | None:
         """The latest version of a model; None while the server has none."""
-        inventory = self.access.board.current
+        inventory = self.board.current
         version = latest_version(inventory, model)
         return None if version is None else inventory.models.get((model, version))
 
@@ -87,15 +85,7 @@ class TextEmbedder:
         return spec
 
     def _asked(self, spec: ModelSpec, texts: Sequence[bytes]) -> Floats:
-        asker = Asker(
-            self.access,
-            spec,
-            self.rng,
-            self.protocol,
-            self.timeout_seconds,
-            self.linger_seconds,
-            purpose=self.purpose,
-        )
+        asker = self.asker_of(spec)
         (tensor,) = spec.inputs
         array: Array = np.empty(len(texts), np.object_)
         array[:] = texts

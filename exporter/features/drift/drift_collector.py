@@ -152,13 +152,11 @@ class DriftCollector:
                 model,
                 clock=self._access.clock,
                 wall_clock=self._wall_clock,
-                embedded=self._embedded(entry),
+                embedded=None
+                if entry.embedding is None
+                else EmbeddedTexts(entry.embedding, self._access),
             )
         return self.subjects[key]
-
-    def _embedded(self, entry: DriftSettings) -> EmbeddedTexts | None:
-        chosen = entry.embedding
-        return None if chosen is None else EmbeddedTexts(chosen, self._access)
 
     def _make_room(self) -> bool:
         """Drop a model that the server no longer has; return whether there was one."""

@@ -6,6 +6,7 @@ Texts are drawn in the taps' threads, and embedded in the collector's. None is k
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from drift.errors import ProfileError
 from drift.text_features import MAX_CHARACTERS
 from exporter.errors import DeadlineError, TritonError, UnavailableError
 from exporter.features.drift.drift_tensors import Declared
+from exporter.own_requests.asking import Asker
 from exporter.own_requests.embedding import TextEmbedder
 
 if TYPE_CHECKING:
@@ -47,9 +49,14 @@ class EmbeddedTexts:
         self._clock = access.clock
         # Not for secrets: it chooses what is sampled, no more.
         self._rng = np.random.default_rng()
-        self._embedder = TextEmbedder(
-            access, self._rng, timeout_seconds=_TIMEOUT_SECONDS, purpose="drift"
+        asker_of = partial(
+            Asker,
+            access,
+            rng=self._rng,
+            timeout_seconds=_TIMEOUT_SECONDS,
+            purpose="drift",
         )
+        self._embedder = TextEmbedder(access.board, asker_of)
         self._lock = threading.Lock()
         self._held: list[bytes] = []
         self._seen = 0

@@ -74,21 +74,9 @@ class Rows:
             for tensor in schema.tensors
             if (source := source_of(tensor, tensors)) is not None and source.optional
         }
-        self._as_they_are = not (
-            self._whole
-            or self._optional
-            or self._datatypes
-            or self._sketches
-            or self._confidences
-            or self._texts
-        )
 
     def of(self, request: Tensors) -> Tensors:
         """Tensors by the schema's names, each (rows, *row_shape)."""
-        if self._as_they_are:
-            if request.keys() <= self._watched:
-                return request
-            return {k: v for k, v in request.items() if k not in self._ignored}
         found: dict[str, NDArray[np.generic[Any]]] = {}
         for name, tensor in request.items():
             rows = tensor

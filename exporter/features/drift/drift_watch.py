@@ -229,10 +229,11 @@ class Watch:
         Raises:
             StateError: the bytes are foreign, damaged, or of another reference.
         """
-        payload = _read(data)
+        payload = codec.unpacked(data, KIND, VERSION)
         try:
             self._monitor.resume(payload["monitor"])
-            panes, opened = payload["panes"], payload["open"]
+            panes = [Counts.from_state(pane) for pane in payload["panes"]]
+            opened = Counts.from_state(payload["open"])
             opened_at = float(payload["opened_at"])
             if opened.rows and not opened.hours:
                 # Programs before this one did not count them.
@@ -263,18 +264,3 @@ class Watch:
         nothing = Counts.empty(len(profile.names), profile.schema.numeric)
         verdict = self._monitor.update(nothing)
         self._publish(closed_at, self._sliding.total(), verdict)
-
-
-def _read(data: bytes) -> dict[str, Any]:
-    """A state, with `Counts` for its counts.
-
-    Raises:
-        StateError: the bytes are foreign, damaged, or of another version.
-    """
-    payload = codec.unpacked(data, KIND, VERSION)
-    try:
-        panes = [Counts.from_state(pane) for pane in payload["panes"]]
-        opened = Counts.from_state(payload["open"])
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise StateError(f"cannot read the state: {error!r}") from error
-    return {**payload, "panes": panes, "open": opened}

@@ -107,13 +107,12 @@ _MOST_STATES: Final = 50_000
 class LossChart:
     """A CUSUM of right and wrong answers (Reynolds and Stoumbos 1999).
 
-    It rises by `up` with each wrong answer, falls by `down` with each right one, not
-    below 0, and alarms at `limit`: the log likelihood ratio of the accuracy less the
+    It rises by `up` with each wrong answer, falls by 1 with each right one, not below
+    0, and alarms at `limit`: the log likelihood ratio of the accuracy less the
     loss against the accuracy, in whole steps, so that its run length is exact.
     """
 
     up: int
-    down: int
     limit: int
     arl: float
     """Samples between false alarms, on average."""
@@ -141,28 +140,11 @@ class LossChart:
                 achieved_samples=round(arl),
                 remedy="raise loss, or lower samples_per_false_alarm",
             )
-        return cls(up, 1, limit, arl)
+        return cls(up, limit, arl)
 
     def step(self, level: int, *, right: bool) -> int:
         """The level after one more answer; no higher than the limit."""
-        return min(max(0, level + (-self.down if right else self.up)), self.limit)
-
-
-@dataclass(slots=True)
-class Watched:
-    """The accuracy of one model version on one golden set, and the alarm of its loss."""
-
-    sha256: str = ""
-    """Hash of the golden set."""
-    baseline: float | None = None
-    """Learnt accuracy."""
-    learnt_from: str = ""
-    """Version of the model that `baseline` is of: this one or the one before."""
-    first_round_of: str = ""
-    """Version of the model whose first round has ended."""
-    level: int = 0
-    """Level of the chart."""
-    alarm: bool = False
+        return min(max(0, level + (-1 if right else self.up)), self.limit)
 
 
 def loss_chart(settings: GoldenSettings, accuracy: float) -> LossChart:

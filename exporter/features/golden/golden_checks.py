@@ -103,12 +103,13 @@ def _schema(definition: dict[str, Any]) -> Validator:
     """
     import jsonschema_rs  # noqa: PLC0415 - only with such checks
 
+    def depth(error: ValidationError) -> tuple[int, bool]:
+        return len(error.instance_path), error.kind.name != "unevaluatedProperties"
+
     found = list(jsonschema_rs.Draft202012Validator(_STRICT).iter_errors(definition))
     if found:
         # The innermost: what contains it is wrong for the same reason.
-        raise ValueError(
-            _told(max(found, key=lambda e: (len(e.instance_path), _why(e))))
-        )
+        raise ValueError(_told(max(found, key=depth)))
     try:
         return jsonschema_rs.Draft202012Validator(
             definition,
@@ -120,15 +121,11 @@ def _schema(definition: dict[str, Any]) -> Validator:
         raise ValueError(_told(error)) from None
 
 
-def _why(error: ValidationError) -> bool:
-    return error.kind.name != "unevaluatedProperties"
-
-
 def _told(error: ValidationError) -> str:
     place = "".join(f"/{part}" for part in error.instance_path) or "/"
-    said = error.message
     # The value comes first, the reason last.
-    return f"{place}: {said}" if len(said) < _MOST else f"{place}: … {said[-_MOST:]}"
+    cut = "… " if len(error.message) > _MOST else ""
+    return f"{place}: {cut}{error.message[-_MOST:]}"
 
 
 class RegexCheck(Settings):

@@ -11,6 +11,7 @@ import numpy as np
 from drift.numerics.answer_distribution import row_hashes
 from exporter.errors import GoldenDataError, UnusableFileError
 from exporter.features.golden import golden_formats
+from exporter.features.golden.answer_quality import content
 from exporter.features.golden.golden_formats import (
     EXPECTED,
     as_numbers,
@@ -293,11 +294,7 @@ def _typed(
 
 def _text(column: Array) -> Array:
     text = np.empty(column.shape, dtype=object)
-    flat = [
-        item if isinstance(item, bytes) else str(item).encode()
-        for item in column.ravel().tolist()
-    ]
-    text.ravel()[:] = flat
+    text.ravel()[:] = [content(item) for item in column.ravel().tolist()]
     return text
 
 

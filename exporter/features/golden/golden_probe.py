@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from exporter import catalogue
 from exporter.access.probe_base import Target, Verdict
 from exporter.errors import GoldenDataError
 from exporter.features.golden import golden_data
-from exporter.features.golden.golden_budget import Watched
+from exporter.features.golden.golden_history import GoldenHistory
 from exporter.features.golden.golden_state import ModelState
 from exporter.own_requests.sending import speaks_http
 from exporter.samples import Sample
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.features.golden.golden_data import GoldenSet
-    from exporter.features.golden.golden_settings import GoldenData, GoldenSettings
+    from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.samples import AnySample
     from exporter.triton.protocol_types import ModelSpec
 
@@ -44,29 +43,18 @@ class GoldenProbe:
         # Of the file and what was read of it: a scrape does not wait for a disk.
         self._reading = threading.Lock()
         self._states: dict[ModelKey, ModelState] = {}
-        self.watched: dict[ModelKey, Watched] = {}
-        """Of versions that are gone as well: they may come back."""
-        self._found: GoldenSet | GoldenDataError | None = None
+        self._problems: dict[ModelKey, str] = {}
+        self.history = GoldenHistory(access.calibration, settings.dataset)
+        self._found: GoldenSet | GoldenDataError = GoldenDataError("", "not read yet")
         self._stamp: tuple[int, int, int] | None = None
         self._checked_at = -_CHECK_FILE_SECONDS
-        self._problems: dict[ModelKey, str] = {}
-        self._calibrated: set[ModelKey] = set()
-        """Models whose calibrations are of a probe that this one follows."""
-        self._is_followed = False
 
     def inherit(self, predecessor: object) -> None:
         """Keep baselines, alarms and calibrations if the golden data are the same."""
-        if not isinstance(predecessor, GoldenProbe):
-            return
-        if predecessor.settings.data == self.settings.data:
-            with predecessor._lock:  # noqa: SLF001 - of the same class
-                predecessor._is_followed = True  # noqa: SLF001
-                self._calibrated = set(predecessor._states) | predecessor._calibrated  # noqa: SLF001
-            # A copy: the predecessor may still be in its last attempt.
-            self.watched = {
-                key: replace(watched, level=0)
-                for key, watched in predecessor.watched.copy().items()
-            }
+        if isinstance(predecessor, GoldenProbe) and (
+            predecessor.settings.data == self.settings.data
+        ):
+            self.history = predecessor.history.hand_over()
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model of the filter, by the one protocol."""
@@ -75,16 +63,15 @@ class GoldenProbe:
             for key, spec in inventory.models.items()
             if self.settings.models.matches(spec.name)
         ]
+        keys = {key for key, _ in chosen}
+        self.history.present(keys)
         with self._lock:
-            held = {*self._states, *self._problems, *self._calibrated}
-            for gone in held - {key for key, _ in chosen}:
-                self._forget(gone)
+            for held in (self._states, self._problems):
+                for gone in held.keys() - keys:
+                    del held[gone]
             for key, state in self._states.items():
                 if not state.is_fresh:
-                    self._access.calibration.suspend(key, self.settings.dataset)
-            for key, _ in chosen:
-                if key not in self.watched:
-                    self.watched[key] = self._before(key[0])
+                    self.history.board.suspend(key, self.settings.dataset)
         http = self.settings.protocol == "http" and self._access.http is not None
         return [
             Target(
@@ -95,14 +82,6 @@ class GoldenProbe:
             )
             for key, spec in chosen
         ]
-
-    def _before(self, model: str) -> Watched:
-        """Return the baseline for a version that comes now: that of the latest before it."""
-        found = Watched()
-        for (name, _), watched in self.watched.items():
-            if name == model and watched.baseline is not None:
-                found = replace(watched, level=0, alarm=False)
-        return found
 
     def attempt(self, target: Target) -> Verdict | None:
         """Send the next few samples; None where the budget is used up."""
@@ -118,25 +97,14 @@ class GoldenProbe:
             return Verdict("configuration", detail=str(error))
         with self._lock:
             self._problems.pop(target.key, None)
-        verdict = state.attempt()
-        with self._lock:
-            if not self._is_followed and self._states.get(target.key) is not state:
-                # It ended during the attempt.
-                self._access.calibration.forget(target.key, self.settings.dataset)
-        return verdict
+        return state.attempt()
 
     def close(self) -> None:
-        """Take back the calibrations, unless another probe continues with them."""
+        """Take the calibrations back, unless another probe has them."""
+        self.history.close()
         with self._lock:
-            for key in {*self._states, *self._problems, *self._calibrated}:
-                if not self._is_followed:
-                    self._forget(key)
-
-    def _forget(self, key: ModelKey) -> None:
-        self._states.pop(key, None)
-        self._problems.pop(key, None)
-        self._calibrated.discard(key)
-        self._access.calibration.forget(key, self.settings.dataset)
+            self._states.clear()
+            self._problems.clear()
 
     def samples(self) -> list[AnySample]:
         """Return the samples of all models; reads memory only."""
@@ -152,18 +120,14 @@ class GoldenProbe:
         golden = self._golden()
         with self._lock:
             state = self._states.get(target.key)
-            # /probe?target= attempts without asking for targets.
-            watched = self.watched.get(target.key) or self._before(target.key[0])
         if state is not None and state.fits(spec, golden):
             return state
-        if watched.sha256 != golden.sha256:
-            watched = Watched(golden.sha256)
         rng = np.random.default_rng(self.settings.seed)
         made = ModelState(
-            self.settings, self._access, spec, target, golden, watched, rng
+            self.settings, self._access, spec, target, golden, self.history, rng
         )
         with self._lock:
-            self._states[target.key], self.watched[target.key] = made, watched
+            self._states[target.key] = made
         return made
 
     def _golden(self) -> GoldenSet:
@@ -173,11 +137,13 @@ class GoldenProbe:
             now = self._access.clock()
             if now - self._checked_at >= _CHECK_FILE_SECONDS:
                 self._checked_at = now
-                found = whole_file.stamp(wanted.file)
-                if found != self._stamp or found is None:
-                    self._found, self._stamp = _read(wanted), found
-            if self._found is None:
-                self._found = _read(wanted)
+                stamp = whole_file.stamp(wanted.file)
+                if stamp != self._stamp or stamp is None:
+                    self._stamp = stamp
+                    try:
+                        self._found = golden_data.read(wanted)
+                    except GoldenDataError as error:
+                        self._found = error
             if isinstance(self._found, GoldenDataError):
                 raise self._found
             return self._found
@@ -187,7 +153,7 @@ class GoldenProbe:
         with self._lock:
             self._states.pop(key, None)
             before, self._problems[key] = self._problems.get(key), str(error)
-            self._access.calibration.suspend(key, self.settings.dataset)
+            self.history.board.suspend(key, self.settings.dataset)
         if before != str(error):
             log.error(
                 "golden_data_unusable",
@@ -198,11 +164,3 @@ class GoldenProbe:
                 field=error.field,
                 reason=str(error),
             )
-
-
-def _read(wanted: GoldenData) -> GoldenSet | GoldenDataError:
-    """Return the set, or why it cannot be used; never what the file held before."""
-    try:
-        return golden_data.read(wanted)
-    except GoldenDataError as error:
-        return error

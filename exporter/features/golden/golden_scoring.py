@@ -83,22 +83,14 @@ class Scoring:
     def _scored_output(self) -> str:
         names = [tensor.name for tensor in self.spec.outputs]
         wanted = self.settings.output
+        golden, version = self.prepared.golden, f"version {self.spec.version}"
+        has = f"{self.spec.name} {version} has the outputs {sorted(names)[:_SHOWN]}"
         if wanted and wanted not in names:
-            raise self.prepared.golden.problem(
-                f"{self.spec.name} version {self.spec.version} has no such output to "
-                f"score; it has {sorted(names)[:20]}",
-                name=wanted,
-            )
-        if wanted:
-            return wanted
-        if len(names) > 1 and self.prepared.golden.labels is not None:
-            raise self.prepared.golden.problem(
-                f"{self.spec.name} version {self.spec.version} has the outputs "
-                f"{sorted(names)[:20]}; set `output` to the one that the label "
-                "belongs to",
-                name=self.settings.label,
-            )
-        return names[0]
+            raise golden.problem(f"no such output to score: {has}", name=wanted)
+        if not wanted and len(names) > 1 and golden.labels is not None:
+            reason = f"{has}; set `output` to the one that the label belongs to"
+            raise golden.problem(reason, name=self.settings.label)
+        return wanted or names[0]
 
     def _checks_of_outputs(self, embed: Embed | None) -> dict[str, AnswerCheck]:
         golden, settings = self.prepared.golden, self.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from drift.numerics.normal import Bools, Ints
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Target
-    from exporter.features.golden.golden_budget import Watched
     from exporter.features.golden.golden_data import GoldenSet
+    from exporter.features.golden.golden_history import GoldenHistory
     from exporter.features.golden.golden_settings import GoldenSettings
     from exporter.samples import AnySample
     from exporter.triton.protocol_types import ModelSpec
@@ -52,37 +53,36 @@ class ModelState:
         spec: ModelSpec,
         target: Target,
         golden: GoldenSet,
-        watched: Watched,
+        history: GoldenHistory,
         rng: np.random.Generator,
     ) -> None:
         self._settings = settings
         self._access = access
         self._spec = spec
         self._golden = golden
-        self._watched = watched
+        self._history = history
         self._rng = rng
         self._labels = (*target.key, settings.dataset)
-        self._asker = Asker(
+        asker_of = partial(
+            Asker,
             access,
-            spec,
-            rng,
-            target.protocol,
-            settings.timeout_seconds,
-            settings.linger_seconds,
-            settings.ignored_input,
+            rng=rng,
+            timeout_seconds=settings.timeout_seconds,
+            linger_seconds=settings.linger_seconds,
+        )
+        self._asker = asker_of(
+            spec, protocol=target.protocol, ignored_input=settings.ignored_input
         )
         self._budget = Budget(settings)
         self._prepared = prepare(golden, spec, settings.ignored_input)
         self._embedder = TextEmbedder(
-            access,
-            rng,
-            settings.protocol,
-            settings.timeout_seconds,
-            settings.linger_seconds,
+            access.board, partial(asker_of, protocol=settings.protocol)
         )
         self._scoring = Scoring(
             self._prepared, settings.data, spec, self._embedder.vectors
         )
+        # Last: of data that do not fit the model, nothing is remembered.
+        self._watched = history.of(target.key, golden.sha256)
         self._left: deque[Ints] = deque()
         self._outcomes: Counter[str] = Counter()
         self._unjudged = ""
@@ -245,7 +245,7 @@ class ModelState:
             found = Calibrated(
                 scoring.output, self._settings.dataset, made, scoring.reading.logits
             )
-            self._access.calibration.publish(self._labels[:2], found)
+            self._history.publish(self._labels[:2], found)
 
     def _learn(self, accuracy: float) -> None:
         """Learn the baseline once; it is at least that of the version before.

@@ -291,9 +291,8 @@ _MANY: Final = 20
 def is_chance(objective_ratio: float, good: float, bad: float) -> bool:
     """Return whether chance explains that the budget of so few events is spent.
 
-    It may if less than one event may be bad: by the p-value of a Poisson rate, 1 - sum of
-    exp(-m) m^n / n! for n < bad, with m the events that may be bad. Example: three bad of
-    50 at an objective of 0.99: p = 0.0144, not by chance.
+    It may if less than one event may be bad, by the p-value of a Poisson rate: three bad
+    of 50 at an objective of 0.99 have p = 0.0144, which is not by chance.
 
     Reference: Johnson, Kemp and Kotz, Univariate Discrete Distributions (2005), chapter 4.
     """

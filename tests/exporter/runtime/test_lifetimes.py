@@ -17,7 +17,7 @@ from waiting import patience
 from exporter.access.collector_base import CollectorSettings
 from exporter.app import Sidecar
 from exporter.config.configuration import Config
-from exporter.features.golden.golden_budget import Watched
+from exporter.features.golden.golden_history import Watched
 from exporter.features.golden.golden_probe import GoldenProbe
 from exporter.features.slo.slo_collector import SloCollector
 from exporter.features.spc.spc_collector import SpcCollector
@@ -307,11 +307,11 @@ async def test_a_reload_keeps_what_unchanged_entries_have_gathered(unused_tcp_po
     sidecar = Sidecar(judged(unused_tcp_port, "b"))
     sidecar.start()
     before = state()
-    one(GoldenProbe).watched["m", "1"] = learnt = Watched("hash", 0.9, "1")
+    one(GoldenProbe).history.watched["m", "1"] = learnt = Watched("hash", 0.9, "1")
     await asyncio.sleep(0.05)
     sidecar.reload(judged(unused_tcp_port, "b", "c"))
     await asyncio.sleep(0.2)
-    assert one(GoldenProbe).watched == {("m", "1"): learnt}
+    assert one(GoldenProbe).history.watched == {("m", "1"): learnt}
     for old, new in zip(before, state(), strict=True):
         assert set(new) == {"b", "c"}
         assert new["b"] is old["b"]
@@ -323,7 +323,7 @@ async def test_a_reload_keeps_what_unchanged_entries_have_gathered(unused_tcp_po
     assert all(
         new["b"] is not old["b"] for old, new in zip(before, state(), strict=True)
     )
-    assert not one(GoldenProbe).watched
+    assert not one(GoldenProbe).history.watched
     await sidecar.stop()
 
 

@@ -63,7 +63,7 @@ def solved(failing, chart, limit):
     """Mean samples to an alarm, from the equations of all states at once."""
     states = np.arange(limit)
     moves = np.zeros((limit, limit))
-    moves[states, np.maximum(states - chart.down, 0)] += 1 - failing
+    moves[states, np.maximum(states - 1, 0)] += 1 - failing
     stays = states + chart.up < limit
     moves[states[stays], states[stays] + chart.up] += failing
     return np.linalg.solve(np.eye(limit) - moves, np.ones(limit))[0]
