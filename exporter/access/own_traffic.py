@@ -306,16 +306,18 @@ def _with_tokens(
     counts: OwnCounts, share: Touched, sent: OwnRequest, tokens: Tokens
 ) -> OwnCounts:
     """Return the counts with the tokens that the backend made for one request."""
-    ours = counts.input_tokens, counts.output_tokens
-    if share.is_executed or sent.ending != "ok":
-        ours = (
-            ours[0].plus(tokens.input, sent.reply),
-            ours[1].plus(tokens.output, sent.reply),
-        )
-    elif not sent.from_cache:
+
+    def added(ours: OwnTokens, made: int | None) -> OwnTokens:
+        if share.is_executed or sent.ending != "ok":
+            return ours.plus(made, sent.reply)
         # A response cache may have answered with tokens that were made earlier.
-        ours = ours[0].plus_unknown(1), ours[1].plus_unknown(1)
-    return replace(counts, input_tokens=ours[0], output_tokens=ours[1])
+        return ours if sent.from_cache else ours.plus_unknown(1)
+
+    return replace(
+        counts,
+        input_tokens=added(counts.input_tokens, tokens.input),
+        output_tokens=added(counts.output_tokens, tokens.output),
+    )
 
 
 def _succeeded(counts: OwnCounts, share: Touched, *, from_cache: bool) -> OwnCounts:

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from exporter.histograms.buckets import GROWTH, upper_bound
+from exporter.histograms.buckets import GROWTH, UPPER, upper_bound
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import (
+    RankedBuckets,
     interval_ranks,
     minimum_count,
     quantile_rank,
@@ -57,10 +58,6 @@ def test_the_minimum_count_is_the_first_whose_extremes_enclose_the_quantile(
     assert supports(least, q, confidence)
     assert interval_ranks(least - 1, q, confidence) is None
     assert interval_ranks(least, q, confidence) is not None
-
-
-def test_the_served_quantiles_need_6_to_3688_observations():
-    assert [minimum_count(q) for q in SERVED] == [6, 36, 72, 368, 3688]
 
 
 @pytest.mark.parametrize("q", [1e-300, 1 - 2**-53])
@@ -153,6 +150,24 @@ def test_ends_in_different_buckets_are_interpolated_inside_them():
     values = evenly(200, 100)
     interval = histogram_of(values).quantile_interval(0.9)
     assert interval == pytest.approx(exact_interval(values, 0.9), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("counts", "inside"),
+    [
+        ([100, 100, 35], True),  # half, but for chance: 2 * 35 + 3 * sqrt(100)
+        ([100, 100, 34], False),
+        ([50, 100, 50], True),
+        ([49, 100, 50], False),
+    ],
+)
+def test_a_bucket_unlike_its_neighbours_is_not_interpolated(counts, inside):
+    running = np.cumsum(counts)
+    ranked = RankedBuckets(
+        999, np.array(counts), running, 0, int(running[-1]), -math.inf, math.inf
+    )
+    low, _ = ranked.between(int(running[0]) + 50, int(running[1]) + 10)
+    assert low / UPPER[999] == pytest.approx(GROWTH**0.495 if inside else 1.0)
 
 
 def test_both_ends_in_one_bucket_give_the_whole_bucket():

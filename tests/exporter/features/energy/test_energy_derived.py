@@ -164,22 +164,9 @@ def test_a_window_longer_than_the_average_is_shown_until_the_next():
     assert found.expire()
 
 
-def test_gpu_time_is_charged_for_busy_time_and_the_rest_is_overhead():
-    cost = {"gpu_hour_price": 3.6}
-    clock = Clock()
-    found = Derived(CostSettings.model_validate(cost), 60.0, clock)
-    account = DeviceAccount(GPU)
-    clock.now = 10.0
-    found.add(ONE)
-    samples = list(found.samples([account]))
+def test_gpu_time_is_charged_for_busy_time_and_in_full_with_the_rest():
     # 3.6 an hour are 0.01 for ten seconds, of which the models were busy half.
-    assert shown(samples, catalogue.MODEL_COST) == {
-        (*M, "USD", "gpu_time"): pytest.approx(0.004),
-        (*N, "USD", "gpu_time"): pytest.approx(0.001),
-    }
-    assert shown(samples, catalogue.OVERHEAD_COST) == {
-        ("USD", "gpu_time"): pytest.approx(0.005)
-    }
+    samples = derived({"gpu_hour_price": 3.6}, ONE)
     per_thousand = shown(samples, catalogue.COST_PER_THOUSAND)
     assert per_thousand[*M, "USD", "active"] == pytest.approx(0.004)
     assert per_thousand[*M, "USD", "full"] == pytest.approx(0.008)

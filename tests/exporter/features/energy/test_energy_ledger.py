@@ -184,16 +184,6 @@ def test_a_sensor_that_is_late_is_said_to_be(nvml):
         assert list(lags.values()) == [pytest.approx(2.0, abs=0.2)]
 
 
-def test_a_server_that_tells_nothing_makes_energy_nobodys(fleet):
-    for second in range(30):
-        fleet.second(mix(second))
-    for _ in range(60):
-        fleet.second({A: 0.5}, look=False)
-        fleet.assert_balanced()
-    nobody = fleet.values(catalogue.UNATTRIBUTED_ENERGY)
-    assert nobody["gpu", "nvml", "no_statistics"] > 20 * IDLE
-
-
 def test_between_windows_what_is_divided_stands_still(fleet):
     for _ in range(26):
         fleet.second({A: 0.5})

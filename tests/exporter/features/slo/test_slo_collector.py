@@ -120,16 +120,6 @@ def test_what_counts_are_the_events_since_the_slot_in_which_a_window_begins(
     assert spent == burn(days * DAY_SECONDS, COARSE_SECONDS)
 
 
-def test_memory_does_not_grow_with_time() -> None:
-    budget = Budget(0.99, MONTH_SECONDS)
-    sizes = set()
-    for day in range(0, 90, 10):
-        budget.note(day * 86400.0, day * 100.0, day)
-        sizes.add(budget._fine._totals.nbytes + budget._coarse._totals.nbytes)
-    assert len(sizes) == 1
-    assert sizes.pop() < 300_000
-
-
 def test_windows_and_alerts_are_those_of_the_workbook() -> None:
     units = {"m": 60.0, "h": 3600.0, "d": DAY_SECONDS}
     assert {name: int(name[:-1]) * units[name[-1]] for name in WINDOWS} == WINDOWS

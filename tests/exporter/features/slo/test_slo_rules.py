@@ -126,11 +126,6 @@ def test_a_slow_burn_asks_for_a_ticket_only(promtool, tmp_path) -> None:
     check(promtool, tmp_path, given, "60h", {"TritonSLOBurnTicket"}, every="5m")
 
 
-def test_a_burn_within_the_budget_is_silent(promtool, tmp_path) -> None:
-    given = series("0+995x4000", "0+5x4000")
-    check(promtool, tmp_path, given, "60h", set(), every="5m")
-
-
 def test_no_events_and_no_series_are_silent(promtool, tmp_path) -> None:
     check(promtool, tmp_path, series("0x200", "0x200"), "2h", set())
     check(promtool, tmp_path, [], "2h", set())
