@@ -229,11 +229,7 @@ class Histogram:
 
     def edges_about(self, q: float) -> tuple[int, int]:
         """Return the slots at and after which values above the q-quantile may begin."""
-        rank = quantile_rank(self._count or 1, q)
-        if rank <= self._zero:
-            return 0, 1
-        running = np.cumsum(self._counts.held) + self._zero
-        slot = self._counts.base + int(np.searchsorted(running, rank))
+        slot = self._ranked().slot(quantile_rank(self._count or 1, q))
         return slot, slot + 1
 
     def above(self, slots: Sequence[int]) -> list[int]:

@@ -138,7 +138,7 @@ class RankedBuckets:
         extreme = self._extreme(rank)
         if extreme is not None:
             return extreme
-        low, high = self._bounds(self._slot(rank))
+        low, high = self._bounds(self.slot(rank))
         return self._clipped(2.0 * low / (low + high) * high)
 
     def between(self, low_rank: float, high_rank: float) -> tuple[float, float]:
@@ -150,7 +150,7 @@ class RankedBuckets:
         a range), give the bucket's outer edge. Not seen, and then too narrow by up to a
         bucket: values on a grid about as coarse as the buckets, one value in each.
         """
-        apart = self._slot(math.floor(low_rank)) != self._slot(math.ceil(high_rank))
+        apart = self.slot(math.floor(low_rank)) != self.slot(math.ceil(high_rank))
         return (
             self._interpolated(low_rank, upwards=False, inside=apart),
             self._interpolated(high_rank, upwards=True, inside=apart),
@@ -168,7 +168,7 @@ class RankedBuckets:
         extreme = self._extreme(rank)
         if extreme is not None:
             return extreme
-        slot = self._slot(rank)
+        slot = self.slot(rank)
         low, high = self._bounds(slot)
         if not (inside and self._is_smooth(slot)):
             return self._clipped(high if upwards else low)
@@ -196,7 +196,8 @@ class RankedBuckets:
             return self.highest
         return None
 
-    def _slot(self, rank: int) -> int:
+    def slot(self, rank: int) -> int:
+        """The slot of a rank."""
         if rank <= self.zero_count:
             return 0
         return self.first_slot + int(np.searchsorted(self.running, rank))

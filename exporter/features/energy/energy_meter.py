@@ -164,17 +164,15 @@ class Meter:
         for before, after in pairwise(points):
             if after.at >= instant:
                 share = (instant - before.at) / (after.at - before.at)
-                return before.total + int(
-                    (after.total - before.total) * min(1.0, max(0.0, share))
-                )
+                return before.total + int((after.total - before.total) * share)
         return points[-1].total if points else 0
 
     def _energy(
         self, before: Reading, reading: Reading, faults: set[Fault]
     ) -> int | None:
         """Return microjoules between two readings, None if unknown; record faults."""
-        integrated = _integrated(before, reading)
-        if reading.counter_microjoules is None:
+        integrated, now = _integrated(before, reading), reading.counter_microjoules
+        if now is None:
             # A counter that comes back has risen meanwhile; what power said counts.
             self._counter = None
             averaged = reading.average_watts is not None
@@ -184,21 +182,15 @@ class Meter:
         if self._counter is None:
             self._note_counter(reading)
             return integrated
-        return self._counted(reading, self._counter, integrated, faults)
+        return self._counted(reading, now - self._counter, integrated, faults)
 
     def _counted(
-        self,
-        reading: Reading,
-        counter: int,
-        integrated: int | None,
-        faults: set[Fault],
+        self, reading: Reading, rise: int, integrated: int | None, faults: set[Fault]
     ) -> int | None:
-        now = reading.counter_microjoules or 0
-        rise = now - counter
         elapsed = reading.at - self._counter_at
         most = _most_watts(reading) * elapsed * MICRO
         if rise < 0:
-            return self._fallen(reading, counter, most, integrated, faults)
+            return self._fallen(reading, rise, most, integrated, faults)
         if rise == 0:
             if elapsed < _FROZEN_UPDATES * reading.device.update_seconds:
                 return 0
@@ -218,7 +210,7 @@ class Meter:
     def _fallen(
         self,
         reading: Reading,
-        counter: int,
+        rise: int,
         most: float,
         integrated: int | None,
         faults: set[Fault],
@@ -226,13 +218,13 @@ class Meter:
         gap = self._away
         value = reading.counter_microjoules or 0
         self._note_counter(reading)
-        wrapped = value - counter + (reading.wraps_at_microjoules or 0)
+        wrapped = rise + (reading.wraps_at_microjoules or 0)
         if reading.wraps_at_microjoules and 0 <= wrapped <= most:
             if gap:
                 self._late += wrapped
                 return None
             return wrapped
-        if value > min(most, counter / 2):
+        if value > min(most, (value - rise) / 2):
             # A reset starts near 0; this one only went back.
             faults.add("backwards")
             return integrated

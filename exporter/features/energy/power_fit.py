@@ -157,7 +157,7 @@ def fit(
         widths[:models] * spread[:models] / scale,
         worth[:models],
         float(values[models]) if idle_watts else 0.0,
-        late if gain > _LAG_EVIDENCE and late > 0 else None,
+        late if gain > _LAG_EVIDENCE else None,
         variance,
     )
 

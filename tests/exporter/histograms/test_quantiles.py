@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from exporter.histograms.buckets import GROWTH, UPPER, upper_bound
+from exporter.histograms.buckets import GROWTH, UPPER, ZERO_THRESHOLD, upper_bound
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import (
     RankedBuckets,
@@ -132,9 +132,10 @@ def test_an_interval_of_a_difference_ends_at_its_bucket_when_extremes_are_unknow
 
 
 def test_an_interval_over_the_zero_bucket_reaches_into_it():
-    histogram = histogram_of([0.0] * 50 + [0.01] * 50)
+    # Few are in the bucket after it, as many as chance may put beside none.
+    histogram = histogram_of([0.0] * 50 + [1.01 * ZERO_THRESHOLD] * 2 + [0.01] * 48)
     assert histogram.quantile(0.5) == 0.0
-    assert histogram.quantile(0.51) == pytest.approx(0.01, rel=0.0109)
+    assert histogram.quantile(0.53) == pytest.approx(0.01, rel=0.0109)
     low, high = histogram.quantile_interval(0.5)
     assert low == 0.0
     assert high == 0.01

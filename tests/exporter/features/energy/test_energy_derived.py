@@ -279,8 +279,10 @@ def test_boards_of_one_boundary_and_source_are_added_up_with_their_errors():
     }
 
 
-def test_an_inference_has_no_energy_where_the_share_is_unknown_but_small():
-    found = Derived(CostSettings(electricity_price_per_kwh=0.3), 60.0, Clock())
+@pytest.mark.parametrize("hour", ["gpu_hour_price", "machine_hour_price", None])
+def test_an_inference_has_no_energy_where_the_share_is_unknown_but_small(hour):
+    cost = {"electricity_price_per_kwh": 0.3} | ({hour: 1.0} if hour else {})
+    found = Derived(CostSettings.model_validate(cost), 60.0, Clock())
     found.add(ONE)
     account = account_of(GPU, 0, {M: 100})
     assert (*M, "gpu", "nvml", "active") in shown(
@@ -298,7 +300,8 @@ def test_an_inference_has_no_energy_where_the_share_is_unknown_but_small():
         (catalogue.COST_PER_THOUSAND, ("USD", "active")),
     ):
         labels = {key[:4] for key in shown(samples, spec)}
-        assert (*M, *place) not in labels
+        is_by_hour = spec is catalogue.COST_PER_THOUSAND and hour is not None
+        assert ((*M, *place) in labels) == is_by_hour
         assert (*N, *place) in labels
 
 

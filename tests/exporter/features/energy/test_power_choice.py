@@ -37,7 +37,9 @@ class Scene:
         self.now = 0.0
         grpc = GrpcClient("127.0.0.1:1")
         self.access = access_to(grpc, clock=lambda: self.now, metrics=metrics)
-        settings = EnergySettings.model_validate({"sources": sources})
+        # A window may be one reading long, and the average two windows.
+        times = {"interval_seconds": 5, "window_seconds": 5, "rate_window_seconds": 10}
+        settings = EnergySettings.model_validate({"sources": sources, **times})
         self.collector = EnergyCollector(settings, self.access)
         self.samples = []
 

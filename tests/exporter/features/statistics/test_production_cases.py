@@ -9,7 +9,7 @@ import pytest
 from simulated_triton import KEY, Client, Own, Triton
 
 from exporter.access.own_traffic import Booking, OwnCounts
-from exporter.features.statistics.own_share import UNRESOLVED_READS
+from exporter.features.statistics.own_share import UNRESOLVED_READS, OwnShare
 from exporter.features.statistics.production_counts import (
     PHASES,
     Production,
@@ -132,6 +132,19 @@ def test_what_we_gave_up_on_is_expected_once_and_not_as_both(ours_fail):
     assert totals.unattributed == 20
 
 
+def test_what_is_taken_back_a_second_time_is_ours():
+    share = OwnShare()
+    assert share.production(0, 0, 5) == 5
+    share.refuse(2, for_now=False)
+    assert share.production(0, 0, 3) == 5
+    share.refuse(5, for_now=False)
+    assert share.undecided
+    assert share.production(0, 0, 0) == 3
+    assert not share.undecided
+    assert share.production(1, 0, 0) == 0
+    assert share.undecided
+
+
 def test_what_was_given_up_before_the_base_is_not_expected_after_it():
     own = OwnCounts(unresolved=Booking(20, 20, {1: 20}))
     production = Production(own)
@@ -155,7 +168,10 @@ def test_one_we_gave_up_on_is_not_waited_for_for_ever():
     assert production.totals.success == production.totals.executions == 1
 
 
-def test_what_a_server_that_is_gone_was_asked_is_not_looked_for_in_the_next():
+@pytest.mark.parametrize("is_known_before", [False, True])
+def test_what_a_server_that_is_gone_was_asked_is_not_looked_for_in_the_next(
+    is_known_before,
+):
     production = Production(OwnCounts())
     before, after = Triton(), Triton()
     for _ in range(5):
@@ -163,5 +179,7 @@ def test_what_a_server_that_is_gone_was_asked_is_not_looked_for_in_the_next():
     after.book(Client(0))
     production.advance(Triton().statistics(), before.statistics(), OwnCounts())
     own = OwnCounts(unresolved=Booking(9, 9, {1: 9}))
+    if is_known_before:
+        production.advance(before.statistics(), before.statistics(), own)
     production.advance(before.statistics(), after.statistics(), own)
     assert production.totals.success == production.totals.executions == 6
