@@ -110,6 +110,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--name", str, "NAME", "name of the run in reports")
     add_value(parser, "--json", Path, "FILE", "write the result to a file")
+    parser.set_defaults(html=None)
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument(
         "--strict",

@@ -34,20 +34,6 @@ _ERRORS: Final = re.compile(r"errors?\s*<=?\s*(\d+(?:\.\d+)?)\s*(%?)")
 
 
 @dataclass(frozen=True, slots=True)
-class TermResult:
-    """Result of a run for one term."""
-
-    passed: bool | None
-    """True if at most `allowed_ratio` missed it; None where it was not measured."""
-    missed_ratio: float | None
-    """Share of the measured requests that missed it; None where it was not measured."""
-    unmeasured: str = ""
-    """Reason why it was not measured."""
-    without_gap: int = 0
-    """Requests that were left out, see `Term.gapless`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Term:
     """One term of an objective: at most `allowed_ratio` of all requests may miss.
 
@@ -99,17 +85,6 @@ class Term:
             return "no answer was streamed"
         return "every answer had a single response or token"
 
-    def result(self, requests: Requests) -> TermResult:
-        """Return the result of a run of these requests."""
-        reason = self.unmeasured(requests)
-        failed = len(requests) - requests.count(Outcome.OK)
-        # Too many failures decide, whatever the answers would have shown.
-        if reason and failed <= self.allowed_ratio * len(requests):
-            return TermResult(None, None, reason)
-        left_out = 0 if reason else int(self.gapless(requests).sum())
-        share = float(self.misses(requests).sum()) / (len(requests) - left_out)
-        return TermResult(share <= self.allowed_ratio, share, without_gap=left_out)
-
 
 @dataclass(frozen=True, slots=True)
 class Slo:
@@ -148,10 +123,6 @@ class Slo:
     def misses(self, requests: Requests) -> NDArray[np.bool_]:
         """Return a mask (N, K) of the requests that miss each term."""
         return np.stack([term.misses(requests) for term in self.terms], axis=1)
-
-    def results(self, requests: Requests) -> tuple[TermResult, ...]:
-        """Return the result of each term."""
-        return tuple(term.result(requests) for term in self.terms)
 
     def unmeasured(self, requests: Requests) -> str:
         """Return the terms of which no answer has a value, with the reasons; empty without any."""

@@ -19,6 +19,7 @@ from loadtests.report import (
 )
 from loadtests.report.comparison_report import Comparison
 from loadtests.report.run_report import RunReport, report_of
+from loadtests.result import RunResult
 from loadtests.scenario_options import check_outputs
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from exporter.settings import Settings
-    from loadtests.result import RunResult
 
-_MODELS: Final[dict[str, type[Settings]]] = {
+MODELS: Final[dict[str, type[Settings]]] = {
     "run": RunReport,
     "capacity": CapacityReport,
     "comparison": Comparison,
@@ -41,7 +41,7 @@ _MODELS: Final[dict[str, type[Settings]]] = {
 def run(options: argparse.Namespace) -> int:
     """A report of one result, or two compared."""
     if options.schema is not None:
-        sys.stdout.write(schema(options.schema) + "\n")
+        sys.stdout.write(json_file.schema(MODELS[options.schema]) + "\n")
         return EXIT_OK
     if options.before is None:
         raise PlanError(
@@ -55,11 +55,6 @@ def run(options: argparse.Namespace) -> int:
     if options.after is not None:
         return _compare(options, before, read(options.after))
     return _report(options, before)
-
-
-def schema(kind: str) -> str:
-    """The published JSON schema of one of `REPORTS`."""
-    return json_file.schema(_MODELS[kind])
 
 
 def read(path: Path) -> RunResult | CapacityReport:
@@ -114,15 +109,14 @@ def _comparison(
     before: RunResult | CapacityReport,
     after: RunResult | CapacityReport,
 ) -> Comparison:
-    first, second = (isinstance(found, CapacityReport) for found in (before, after))
-    if first != second:
-        raise PlanError(
-            "found a run and a capacity report; want two of one kind", "load report"
-        )
     if isinstance(before, CapacityReport) and isinstance(after, CapacityReport):
         return comparison_report.capacities_compared(
             before, after, tolerance_ratio=options.tolerance
         )
-    assert not isinstance(before, CapacityReport)  # noqa: S101 - both are runs
-    assert not isinstance(after, CapacityReport)  # noqa: S101
-    return comparison_report.compared(before, after, tolerance_ratio=options.tolerance)
+    if isinstance(before, RunResult) and isinstance(after, RunResult):
+        return comparison_report.compared(
+            before, after, tolerance_ratio=options.tolerance
+        )
+    raise PlanError(
+        "found a run and a capacity report; want two of one kind", "load report"
+    )

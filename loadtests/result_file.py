@@ -88,13 +88,18 @@ def summary(result: RunResult) -> dict[str, Any]:
     }
 
 
+def text(result: RunResult) -> str:
+    """Return the content of its file."""
+    return json.dumps(to_document(result), separators=(",", ":"))
+
+
 def write(result: RunResult, path: Path) -> None:
     """Write the file.
 
     Raises:
         PlanError: it cannot be written.
     """
-    json_file.write(path, json.dumps(to_document(result), separators=(",", ":")))
+    json_file.write(path, text(result))
 
 
 def read(path: Path) -> RunResult:

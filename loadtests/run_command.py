@@ -3,29 +3,80 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, TextIO, get_args
+
+import numpy as np
 
 from loadtests import result_file
 from loadtests.announce import announced
 from loadtests.engine import Options
-from loadtests.errors import PlanError
-from loadtests.execute import execute, prepared
+from loadtests.execute import execute_watched, prepared
 from loadtests.interrupt import interruptible
-from loadtests.machine_guard import Guard, GuardLimits, guarded
+from loadtests.json_file import publish
 from loadtests.profiles import AnyProfile
 from loadtests.report import run_document
 from loadtests.report.objective_report import exit_of
 from loadtests.report.run_report import report_of
-from loadtests.run_text import Line
+from loadtests.result import Outcome
 from loadtests.scenario_options import check_outputs, scenario_of
-from pages import page_text
+from pages.units import duration
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
+    from loadtests.engine import Progress
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
+
+_SECOND: Final = 1.0
+
+
+class Line:
+    """Progress, one line a second; rewritten in place on a terminal."""
+
+    def __init__(self, out: TextIO, scenario: Scenario) -> None:
+        self._out = out
+        self._length = scenario.profile.length_seconds
+        self._terminal = out.isatty()
+        self._said_at = 0.0
+        self._ended = np.empty(0, np.int64)
+        self._written = False
+
+    def update(self, progress: Progress) -> None:
+        """Write a line if a second has passed."""
+        self._ended = np.concatenate((self._ended, progress.finished))
+        passed = progress.elapsed_seconds - self._said_at
+        if passed < _SECOND:
+            return
+        self._said_at = progress.elapsed_seconds
+        ended, self._ended = self._ended, np.empty(0, np.int64)
+        shown = self._line(progress, ended, passed)
+        self._out.write(f"\r{shown:<79}" if self._terminal else f"{shown}\n")
+        self._out.flush()
+        self._written = True
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._terminal and self._written:
+            self._out.write("\n")
+
+    def _line(
+        self,
+        progress: Progress,
+        ended: np.ndarray[tuple[int], np.dtype[np.int64]],
+        passed: float,
+    ) -> str:
+        requests = progress.requests
+        chosen = requests.where(ended)
+        timed = chosen.timed
+        late = chosen.done[timed] - chosen.intended[timed]
+        tail = duration(float(np.quantile(late, 0.99))) if late.size else "?"
+        missed = len(chosen) - chosen.count(Outcome.OK)
+        return (
+            f"{progress.elapsed_seconds:5.0f} of {self._length:.0f} s"
+            f"  {chosen.count(Outcome.OK) / passed:7.0f}/s"
+            f"  p99 {tail}  in flight {progress.in_flight}  missed {missed}"
+        )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,30 +86,18 @@ def run(options: argparse.Namespace) -> int:
     line = None if options.quiet else Line(sys.stderr, scenario)
     profile = scenario.profile
     with announced(options, "load", scenario.name, profile.kind, profile.phases()):
-        with Guard(scenario.target.target(), GuardLimits()) as guard:
-            result = _measured(scenario, line)
-        result = guarded(result, guard.watch(), strict=options.strict)
-    failure = None if options.json is None else _write(result, options.json)
-    sys.stdout.write(page_text.render(run_document.document(report_of(result))))
-    if failure is not None:
-        raise failure
+        result = _measured(scenario, line, strict=options.strict)
+    written = "" if options.json is None else result_file.text(result)
+    publish(options, run_document.document(report_of(result)), written)
     return exit_of(result)
 
 
-def _write(result: RunResult, file: Path) -> PlanError | None:
-    """Write the result before anything is printed; return why it cannot be written."""
-    try:
-        result_file.write(result, file)
-    except PlanError as error:
-        return error
-    return None
-
-
-def _measured(scenario: Scenario, line: Line | None) -> RunResult:
+def _measured(scenario: Scenario, line: Line | None, *, strict: bool) -> RunResult:
     progress = None if line is None else line.update
     mix = prepared(scenario)
     with interruptible() as interrupted:
-        result = execute(scenario, mix, Options(progress=progress, stop=interrupted))
+        how = Options(progress=progress, stop=interrupted)
+        result, _ = execute_watched(scenario, mix, how, strict=strict)
     if line is not None:
         line.end()
     return result

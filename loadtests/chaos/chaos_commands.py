@@ -12,13 +12,13 @@ from loadtests.chaos import experiment
 from loadtests.chaos.faults import FAULTS
 from loadtests.chaos.faults.fault import SustainedFault
 from loadtests.chaos.measuring.observations import NAME
-from loadtests.chaos.report.chaos_document import document
+from loadtests.chaos.report.chaos_document import document, soak_document
 from loadtests.chaos.results import journal_file
 from loadtests.chaos.results.journal_file import Block, Journal
 from loadtests.chaos.results.scorecard import Scorecard, scorecard
 from loadtests.chaos.results.scorecard import journals as journals_of
 from loadtests.chaos.running.repetition import RunOptions, run
-from loadtests.chaos.soak import drawn, soak_document, soaked, verdict_of
+from loadtests.chaos.soak import drawn
 from loadtests.chaos.targets.chaos_target import require_allowed
 from loadtests.chaos.undoing.undo import undo_all
 from loadtests.chaos.undoing.undo_journal import default_folder
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.experiment import Loaded
     from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.measuring.findings import Verdict
-    from loadtests.chaos.measuring.observations import Evidence
     from loadtests.chaos.undoing.undo import UndoneRun
 
 EXIT_INTERRUPTED: Final = 130
@@ -142,7 +141,10 @@ def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
             sys.stderr.write(f"tritonwatch: {loaded.name}: refused: {error}\n")
             statuses.append(EXIT_USAGE)
             continue
-        statuses.append(_report_run(loaded, found, options))
+        journal = Journal.of(found)
+        report = document(scorecard([journal]), journal)
+        text = f"{loaded.name}: {page_text.render(report)}"
+        statuses.append(_report_run(loaded.name, journal, text, options))
         if found[-1].status == "interrupted" or found[-1].leftovers:
             break
     return worst_of(statuses)
@@ -154,15 +156,14 @@ def worst_of(statuses: Iterable[int]) -> int:
 
 
 def _report_run(
-    loaded: Loaded, found: Sequence[Evidence], options: argparse.Namespace
+    name: str, journal: Journal, text: str, options: argparse.Namespace
 ) -> int:
-    """Write and print the results; return the exit status."""
-    journal = Journal.of(found)
-    report = document(scorecard([journal]), journal)
-    sys.stdout.write(f"{loaded.name}: {page_text.render(report)}")
+    """Print and write the results; return the exit status."""
+    sys.stdout.write(text)
     sys.stdout.flush()
-    _keep(loaded, journal, options)
-    if found[-1].status == "interrupted":
+    if options.json is not None:
+        journal_file.write(options.json / f"{name}.json", journal)
+    if journal.repetitions[-1].status == "interrupted":
         return EXIT_INTERRUPTED
     return _code_of({one.findings.verdict for one in journal.repetitions})
 
@@ -173,12 +174,8 @@ def soak(options: argparse.Namespace) -> int:
     loaded = drawn(options.minutes, options.seed)
     how = RunOptions(state=state_of(options), progress=_progress(options))
     journal = Journal.of(run(loaded, how))
-    (seen,) = journal.repetitions
-    footprint = soaked(seen)
-    sys.stdout.write(page_text.render(soak_document(footprint, seen.findings)))
-    sys.stdout.flush()
-    _keep(loaded, journal, options)
-    return _code_of({verdict_of(footprint, seen.findings)})
+    text = page_text.render(soak_document(journal.repetitions[0]))
+    return _report_run(loaded.name, journal, text, options)
 
 
 def _require_folder(folder: Path | None) -> None:
@@ -199,11 +196,6 @@ def _require_folder(folder: Path | None) -> None:
         ) from None
 
 
-def _keep(loaded: Loaded, journal: Journal, options: argparse.Namespace) -> None:
-    if options.json is not None:
-        journal_file.write(options.json / f"{loaded.name}.json", journal)
-
-
 def _progress(options: argparse.Namespace) -> Callable[[str], None]:
     def write(line: str) -> None:
         if not options.quiet:
@@ -219,11 +211,6 @@ def report(options: argparse.Namespace) -> int:
         model = Block if options.schema == "journal" else Scorecard
         sys.stdout.write(json_file.schema(model) + "\n")
         return 0
-    if not options.journals:
-        raise PlanError(
-            "found no journal; want files written by `chaos run --json DIR`",
-            "chaos report",
-        )
     journals = [one for path in options.journals for one in journals_of(path)]
     card = scorecard(journals)
     alone = len(journals) == 1

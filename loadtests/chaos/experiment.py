@@ -199,19 +199,23 @@ class Loaded:
     folder: Path = Path()
     """Folder of the files that the experiment names."""
 
-    def scenario(self, address: str, seconds: float) -> Scenario | None:
-        """The load run of this length against that address; None without a load."""
-        extension = self.experiment.extension
-        if extension.load is None:
-            return None
-        found = extension.load.scenario("chaos", address, seconds, extension.seed)
+    def scenario(self, load: LoadSettings, address: str, seconds: float) -> Scenario:
+        """The load run of this length against that address."""
         models = tuple(
             model
             if model.data is None
             else model.model_copy(update={"data": str(self.folder / model.data)})
-            for model in found.models
+            for model in load.models
         )
-        return found.model_copy(update={"models": models})
+        return Scenario(
+            name="chaos",
+            target=TargetSettings(protocol=load.protocol, address=address),
+            models=models,
+            profile=load.profile_of(seconds),
+            seed=self.experiment.extension.seed,
+            timeout_seconds=load.timeout_seconds,
+            in_flight=load.in_flight,
+        )
 
     def changed(self, document: Mapping[str, Any]) -> Loaded:
         """The same with another document."""
@@ -353,15 +357,3 @@ class LoadSettings(Settings):
                 "{kind: poisson, requests_per_second: 50}"
             ) from None
         return profile
-
-    def scenario(self, name: str, address: str, seconds: float, seed: int) -> Scenario:
-        """A load run of this length."""
-        return Scenario(
-            name=name,
-            target=TargetSettings(protocol=self.protocol, address=address),
-            models=self.models,
-            profile=self.profile_of(seconds),
-            seed=seed,
-            timeout_seconds=self.timeout_seconds,
-            in_flight=self.in_flight,
-        )

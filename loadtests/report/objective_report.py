@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from pydantic import Field
@@ -96,22 +96,22 @@ def objectives_of(result: RunResult) -> tuple[Objective, ...]:
 
 def judged(term: Term, requests: Requests) -> Objective:
     """Return a term, judged by the requests of a run."""
-    known = {
+    known: dict[str, Any] = {
         "term": term.text,
         "measure": term.measure,
         "limit_seconds": term.limit_seconds,
         "allowed_ratio": term.allowed_ratio,
     }
-    found = term.result(requests)
-    known |= {
-        "passed": found.passed,
-        "missed_ratio": found.missed_ratio,
-        "without_gap": found.without_gap,
-    }
-    if found.passed is None:
-        return Objective(
-            **known, certain=None, seconds=None, unmeasured=found.unmeasured
-        )
+    reason = term.unmeasured(requests)
+    failed = len(requests) - requests.count(Outcome.OK)
+    # Too many failures decide, whatever the answers would have shown.
+    if reason and failed <= term.allowed_ratio * len(requests):
+        known |= {"passed": None, "missed_ratio": None}
+        return Objective(**known, certain=None, seconds=None, unmeasured=reason)
+    left_out = 0 if reason else int(term.gapless(requests).sum())
+    share = float(term.misses(requests).sum()) / (len(requests) - left_out)
+    passed = share <= term.allowed_ratio
+    known |= {"passed": passed, "missed_ratio": share, "without_gap": left_out}
     if term.limit_seconds is None:
         missed = term.misses(requests)
         side = missed_side(np.where(missed, np.inf, 0.0), _CONFIDENCE)
@@ -130,10 +130,12 @@ def judged(term: Term, requests: Requests) -> Objective:
     certain, reason = _outside(term.limit_seconds, side.low, side.high), side.reason
     if certain is None:
         late = np.where(term.misses(measured), np.inf, 0.0)
-        share = missed_side(late, _CONFIDENCE)
-        certain = _outside(term.allowed_ratio, share.low, share.high) or None
-        if found.passed and not certain and not share.reason:
-            shown = f"at most {units.percent(share.high)} miss it; make it longer"
+        late_share = missed_side(late, _CONFIDENCE)
+        allowed = term.allowed_ratio
+        certain = _outside(allowed, late_share.low, late_share.high) or None
+        if passed and not certain and not late_share.reason:
+            most = units.percent(late_share.high)
+            shown = f"at most {most} miss it; make it longer"
             reason = f"{len(measured)} requests show only that {shown}"
     return Objective(
         **known,

@@ -16,7 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from sites import empty_site
 
 import loadtests.chaos.faults
-from loadtests.chaos.faults import FAULTS, AnyFault, Fault, FaultRefusedError
+from loadtests.chaos.faults import FAULTS, AnyFault
+from loadtests.chaos.faults.fault import Fault
+from loadtests.errors import FaultRefusedError
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

@@ -80,7 +80,7 @@ def test_the_status_says_whether_the_slo_was_held(run) -> None:
         status, out, _ = run(*given, *load, "--slo", "p90<0.04s")
         # The sender's own delay may be more than 10 % of 40 ms here; that is told first.
         assert status in (1, 3), out
-        assert "MISSED" in out
+        assert ("MISSED" if status == 1 else "it missed p90<0.04s") in out
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from exporter.triton.protocol_types import InferRequest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.faults import Fault
+    from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.site import Site
 
 _NOBODY = 65_534

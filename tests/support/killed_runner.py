@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import TypeAdapter
 from waiting import patience
 
-from loadtests.chaos.faults import AnyFault, FaultRefusedError
+from loadtests.chaos.faults import AnyFault
 from loadtests.chaos.site import FaultProxy, Site
 from loadtests.chaos.undoing import watchdog
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.undo_journal import Journal
+from loadtests.errors import FaultRefusedError
 from loadtests.interrupt import Interrupted, interrupted_once
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ other clients, the network, resources.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.faults.model_faults import (
     ErringModel,
     LyingModel,
@@ -32,11 +31,10 @@ from loadtests.chaos.faults.process_faults import (
     KillStub,
 )
 from loadtests.chaos.faults.sustained_faults import CacheStorm, CpuHog, MemoryHog
-from loadtests.errors import (
-    FaultFailedError,
-    FaultRefusedError,
-    validation_problems,
-)
+from loadtests.errors import validation_problems
+
+if TYPE_CHECKING:
+    from loadtests.chaos.faults.fault import Fault
 
 _AnyFault = (
     # Processes and the server.
@@ -88,13 +86,3 @@ def parse(given: Any, where: str) -> Fault:
             f"invalid fault in {where}: {problems}; "
             "`tritonwatch chaos list` shows faults and their settings"
         ) from None
-
-
-__all__ = [
-    "FAULTS",
-    "AnyFault",
-    "Fault",
-    "FaultFailedError",
-    "FaultRefusedError",
-    "parse",
-]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field, field_validator
 
 from exporter.settings import Settings
-from loadtests.chaos.measuring.observations import UP
+from loadtests.chaos.measuring.observations import PROMETHEUS_UP, UP
 from loadtests.chaos.measuring.signals import Condition, fired, shown
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.observations import Event, Evidence
     from loadtests.chaos.measuring.served import Span
     from loadtests.chaos.measuring.signals import Shown
+
+_GAP_SECONDS: Final = 3.0
+"""Prometheus was not read for longer than this: more than one poll failed."""
 
 
 class DetectSettings(Settings):
@@ -87,7 +92,8 @@ def signals_of(
             mine = [alert for alert in alerts if alert.name == one.alert]
             found.append(_alert(evidence, span, one, mine[0] if mine else None))
     named = {one.alert for one in wanted}
-    return (*found, *_others(alert for alert in alerts if alert.name not in named))
+    others = (alert for alert in alerts if alert.name not in named)
+    return (*found, *_others(evidence, span, others))
 
 
 def _metric(
@@ -136,37 +142,68 @@ def _was_read(evidence: Evidence, wanted: DetectSettings, effect: float) -> bool
 def _alert(
     evidence: Evidence, span: Span, wanted: DetectSettings, seen: Shown | None
 ) -> Signal:
+    start, within = span.inject_seconds, wanted.alert_within_seconds
     at = None if seen is None else seen.first_seconds
-    after = None if at is None else at - span.inject_seconds
-    watched = _end(evidence, span) - span.inject_seconds
-    in_time = _in_time(after, wanted.alert_within_seconds, watched)
+    watched = _end(evidence, span) - start
+    in_time = _in_time(None if at is None else at - start, within, watched)
+    gap = _unread(evidence, start, start + min(within, watched) if at is None else at)
     note = ""
-    if after is None and not evidence.alerts_watched:
-        in_time, note = None, f"no Prometheus was there to fire {wanted.alert}"
-    elif seen is not None and seen.before:
+    if seen is not None and seen.before:
         in_time, note = None, f"{wanted.alert} fired before the fault already"
+    elif at is None and not evidence.alerts_watched:
+        in_time, note = None, f"no Prometheus was there to fire {wanted.alert}"
+    elif gap is not None:
+        low, high = (max(0.0, one - start) for one in gap)
+        note = f"Prometheus was not read from {low:.3g} to {high:.3g} s after the fault"
+        # It may have fired within the gap, or before the fault if the gap began there.
+        if low < within and (not in_time or (gap[0] < start and at == gap[1])):
+            in_time = None
     elif in_time is None:
         note = f"{wanted.alert} was watched for {watched:.3g} s only"
+    shown_at = at if gap is None else None
     return Signal(
         name=wanted.alert or "",
         kind="alert",
-        shown_seconds=at,
+        shown_seconds=shown_at,
         last_seconds=None if seen is None else seen.last_seconds,
-        after_seconds=after,
-        within_seconds=wanted.alert_within_seconds,
+        after_seconds=None if shown_at is None else shown_at - start,
+        within_seconds=within,
         in_time=in_time,
         note=note,
     )
 
 
-def _others(alerts: Iterable[Shown]) -> Iterator[Signal]:
+def _unread(evidence: Evidence, low: float, high: float) -> tuple[float, float] | None:
+    """Return the first gap in the polls of Prometheus between two times; None without one.
+
+    Journals of earlier versions do not have the polls.
+    """
+    polls = evidence.of_metric(PROMETHEUS_UP)
+    answered = [
+        at
+        for one in polls
+        for at, value in zip(one.at_seconds, one.values, strict=True)
+        if value
+    ]
+    gaps = pairwise([-math.inf, *answered, evidence.seen_seconds] if polls else ())
+    return next(
+        ((a, b) for a, b in gaps if b - a > _GAP_SECONDS and a < high and b >= low),
+        None,
+    )
+
+
+def _others(
+    evidence: Evidence, span: Span, alerts: Iterable[Shown]
+) -> Iterator[Signal]:
     """Yield alerts that fired and did not have to."""
     for alert in alerts:
-        if alert.first_seconds is not None:
+        at = alert.first_seconds
+        if at is not None:
+            gap = _unread(evidence, span.inject_seconds, at)
             yield Signal(
                 name=alert.name,
                 kind="alert",
-                shown_seconds=alert.first_seconds,
+                shown_seconds=at if gap is None else None,
                 last_seconds=alert.last_seconds,
             )
 

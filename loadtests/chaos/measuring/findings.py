@@ -12,6 +12,7 @@ from loadtests.chaos.measuring.detection import (
     Signal,
     signals_of,
 )
+from loadtests.chaos.measuring.footprint import footprint_of
 from loadtests.chaos.measuring.observations import NAME
 from loadtests.chaos.measuring.recovery import (
     Recovery,
@@ -196,9 +197,14 @@ def _judged(draft: Findings, evidence: Evidence) -> Findings:
     spoilt = tuple(_spoilt(draft, evidence))
     weak = tuple(_weaknesses(draft, evidence))
     undecided = tuple(_undecided(draft, evidence))
+    leaks: tuple[str, ...] = ()
+    if soak := footprint_of(evidence):
+        leaks, undecided = soak.broken, undecided + soak.undecided
     verdict: Verdict = "held"
     if failures and not (spoilt and _unsteady(evidence)):
         verdict = "failed"
+    elif leaks:
+        verdict = "finding"
     elif spoilt:
         verdict = "invalid"
     elif weak:
@@ -208,7 +214,7 @@ def _judged(draft: Findings, evidence: Evidence) -> Findings:
     return draft.model_copy(
         update={
             "verdict": verdict,
-            "reasons": failures + spoilt + weak + undecided,
+            "reasons": failures + spoilt + weak + leaks + undecided,
             "notes": tuple(_notes(draft, evidence)),
         }
     )

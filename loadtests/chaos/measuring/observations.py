@@ -27,6 +27,9 @@ from loadtests import result_file
 from loadtests.errors import PlanError
 from loadtests.result import RunResult
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 MAX_ROWS: Final = 500_000
 """Limit of rows of each kind; further ones are dropped, which is reported."""
 _MAX_OUTPUT_CHARACTERS: Final = 10_000
@@ -53,6 +56,8 @@ NAME: Final = "tritonwatch"
 """Name of our extension of an experiment, and of our block of a journal."""
 UP: Final = "up"
 """Prometheus' `up`: whether the sidecar was scraped, which shows that it is down."""
+PROMETHEUS_UP: Final = "prometheus_up"
+"""1 for each poll of Prometheus that was answered, else 0; not a series of the sidecar."""
 AlertState = Literal["inactive", "pending", "firing"]
 
 
@@ -230,13 +235,14 @@ class Record:
         """Record an event of now, or of an instant of perf_counter."""
         self.add(Event(time.perf_counter() if at is None else at, what, detail))
 
-    def remark(self, text: str) -> None:
-        """Record a remark once; it is not a problem."""
+    def remark(self, texts: Iterable[str]) -> None:
+        """Record each remark once; they are not problems."""
         with self._lock:
             events = self._rows.get(Event, ())
-            known = any(e.detail.get("text") == text for e in events)  # type: ignore[union-attr]
-        if not known:
-            self.note("note", {"text": text})
+            known = [e.detail.get("text") for e in events]  # type: ignore[union-attr]
+        for text in dict.fromkeys(texts):
+            if text not in known:
+                self.note("note", {"text": text})
 
     def problem(self, text: str) -> None:
         """Record something that fails the experiment, once."""

@@ -12,7 +12,7 @@ from exporter.errors import TritonError
 from exporter.output.exposition import parse_text
 from exporter.system.background import Background
 from exporter.triton.http import HttpClient
-from loadtests.chaos.measuring.observations import UP, AlertChange
+from loadtests.chaos.measuring.observations import PROMETHEUS_UP, UP, AlertChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -109,10 +109,11 @@ class AlertWatch(_Watch):
             found = json.loads(body)["data"]["alerts"]
         except (TritonError, ValueError, LookupError):
             self._record.alerts_watched = False
+            self._record.value(time.perf_counter(), PROMETHEUS_UP, {}, 0.0)
             return
-        # A change between two polls is seen by the later one, however many fail between.
         self._record.alerts_watched = True
         now = time.perf_counter()
+        self._record.value(now, PROMETHEUS_UP, {}, 1.0)
         states: dict[tuple[tuple[str, str], ...], AlertState] = {
             tuple(sorted(alert["labels"].items())): alert["state"] for alert in found
         }

@@ -10,6 +10,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.measuring.findings import extension_of
+from loadtests.chaos.measuring.footprint import (
+    GROWTH_BYTES_PER_HOUR,
+    footprint_of,
+    soaked,
+)
 from loadtests.chaos.report import timeline
 from loadtests.chaos.results.scorecard import MEASURES
 from pages import units
@@ -30,8 +35,9 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.measuring.detection import Signal
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
+    from loadtests.chaos.measuring.footprint import Soak
     from loadtests.chaos.measuring.observations import Evidence
-    from loadtests.chaos.results.journal_file import Journal
+    from loadtests.chaos.results.journal_file import Journal, Judged
     from loadtests.chaos.results.scorecard import Scorecard
     from pages.blocks import Block, Tone
 
@@ -157,6 +163,8 @@ def repetition(seen: Evidence, found: Findings) -> Iterator[Block]:
         yield Items(found.reasons)
     for note in found.notes:
         yield Paragraph(f"note: {note}", soft=True)
+    if soak := footprint_of(seen):
+        yield Section("The sidecar's footprint", [_footprint(soak)])
     yield Section("Over time", map(Figure, timeline.plots(seen, found)))
     if found.before or found.during or found.after:
         yield Section("What users saw", _users(found))
@@ -238,7 +246,7 @@ def _signal(one: Signal, start: float) -> tuple[str, ...]:
             f"{_since(one.shown_seconds, start)}{', too late' * (one.in_time is False)}"
         )
     else:
-        shown = "never" if one.in_time is False else "unknown"
+        shown = "never" if one.in_time is False and not one.note else "unknown"
     missing = "unknown" if one.shown_seconds is None else "to the end"
     limit = ("", "")
     if one.within_seconds is not None:
@@ -273,3 +281,36 @@ def _steps(seen: Evidence) -> Table:
             for step in seen.steps
         ],
     )
+
+
+def soak_document(seen: Judged) -> Document:
+    """Return the report of a soak in short."""
+    soak, found = soaked(seen), seen.findings
+    back = [fault.recovery.state for fault in found.faults if fault.recovery]
+    served = sum(state in {"recovered", "unaffected"} for state in back)
+    title = (
+        f"soak: {found.verdict.upper()}; {soak.faults} faults, "
+        f"served again after {served} of {len(back)}"
+    )
+    return Document(title, (_footprint(soak), Items(found.reasons)))
+
+
+def _footprint(soak: Soak) -> Facts:
+    return Facts(
+        {
+            "seconds after the warm-up": f"{soak.watched_seconds:.0f}",
+            "resident memory": f"{_mega(soak.resident_bytes_first)} to "
+            f"{_mega(soak.resident_bytes_last)}",
+            "growth an hour": f"{_mega(soak.growth_bytes_per_hour)} "
+            f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
+            f"{_mega(soak.growth_late)} in the second half; wanted are at most "
+            f"{_mega(GROWTH_BYTES_PER_HOUR)}",
+            "descriptors": "unknown"
+            if soak.open_fds_growth is None
+            else f"{soak.open_fds_growth:+d}",
+        }
+    )
+
+
+def _mega(value: float | None) -> str:
+    return "unknown" if value is None else f"{value / 1e6:.2f} MB"

@@ -133,7 +133,7 @@ def _evaluated(probe: Probe, record: Record) -> tuple[Any, bool]:
     try:
         value = perform(probe)
     except ActivityFailedError as error:
-        record.remark(f"the probe {probe.name!r} failed: {error}")
+        record.remark([f"the probe {probe.name!r} failed: {error}"])
         return None, False
     return value, tolerates(probe.tolerance, value)
 

@@ -29,7 +29,7 @@ from loadtests.chaos.running.experiment_load import Load, with_right_answers
 from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, run_activities
 from loadtests.chaos.targets.chaos_target import Surroundings, require_allowed
 from loadtests.chaos.undoing.injection import injections
-from loadtests.chaos.undoing.undo import require_undone, residue
+from loadtests.chaos.undoing.undo import residue
 from loadtests.chaos.undoing.undo_journal import default_folder, new_scratch
 from loadtests.errors import FaultFailedError
 from loadtests.execute import prepared
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
-    from loadtests.chaos.activities import Activity
-    from loadtests.chaos.experiment import Loaded
+    from loadtests.chaos.experiment import Loaded, LoadSettings
     from loadtests.chaos.faults.fault import Fault
-    from loadtests.chaos.measuring.observations import Evidence, Part, Status
+    from loadtests.chaos.measuring.observations import Evidence, Status
     from loadtests.chaos.running.experiment_load import LiveWindow
     from loadtests.chaos.site import Site
     from loadtests.chaos.undoing.injection import Injected, Injections
@@ -82,6 +81,7 @@ class Repetition:
         self._site: Site | None = None
         self._faults: Injections | None = None
         self._injected: list[Injected] = []
+        self._undone: set[int] = set()
         self._status: Status = "completed"
         self._ended = 0.0
         self._breaking = False
@@ -161,9 +161,15 @@ class Repetition:
         """Undo all active faults; return those that remain."""
         assert self._faults is not None  # noqa: S101 - the run has begun
         entries = self._faults.open()
+        numbers = {entry.number for entry in entries}
+        for one in self._injected:
+            if one.entry.number not in numbers | self._undone:
+                self._record.problem(
+                    f"{one.entry.kind} was undone by another process, like "
+                    "`chaos undo --force`"
+                )
         if not entries:
             return []
-        numbers = {entry.number for entry in entries}
         lapsed = {
             one.entry.number: one.lapsed()
             for one in self._injected
@@ -174,12 +180,14 @@ class Repetition:
         left = self._faults.revert_all()
         ended = time.perf_counter()
         still_open = {entry.number for entry in self._faults.open()}
+        self._undone |= numbers - still_open
         undone = [entry.kind for entry in entries if entry.number not in still_open]
         for entry in entries:
             detail = {"kind": entry.kind, "lapsed": lapsed.get(entry.number, [])}
             self._record.note("revert", detail, began)
-        for kind in undone:
-            self._record.note("reverted", {"kind": kind, "left": left}, ended)
+            if entry.number in self._undone:
+                detail = {"kind": entry.kind, "left": left}
+                self._record.note("reverted", detail, ended)
         if undone:
             self._options.progress(
                 f"undone {', '.join(undone)} in {ended - began:.2f} s"
@@ -208,13 +216,11 @@ class Repetition:
         )
         self._options.progress(f"bringing up {extension.target.name} …")
         self._site = stack.enter_context(extension.target.opened(around))
-        for activity in self._experiment.method:
-            fault = fault_of(activity)
-            if fault is not None:
-                fault.prepare(self._site)
+        for fault in filter(None, map(fault_of, self._experiment.method)):
+            fault.prepare(self._site)
         record.versions |= versions_of(self._site.http)
         if extension.load is not None:
-            self._load = stack.enter_context(self._loading(self._site))
+            self._load = stack.enter_context(self._loading(extension.load, self._site))
         self._announce(stack)
         if self._site.sidecar_url is not None:
             self._options.progress(f"the sidecar's page is {self._site.sidecar_url}/")
@@ -225,15 +231,12 @@ class Repetition:
         if self._site.prometheus_url is not None:
             stack.enter_context(AlertWatch(self._site.prometheus_url, record))
 
-    def _loading(self, site: Site) -> Load:
-        extension = self._extension
-        assert extension.load is not None  # noqa: S101 - checked by the caller
-        address = site.loaded(extension.load.protocol)
-        scenario = self._loaded.scenario(address, self._seconds())
-        assert scenario is not None  # noqa: S101 - a load has a scenario
+    def _loading(self, load: LoadSettings, site: Site) -> Load:
+        address = site.loaded(load.protocol)
+        scenario = self._loaded.scenario(load, address, self._seconds())
         target = scenario.target.target()
         mix = with_right_answers(target, prepared(scenario), scenario.timeout_seconds)
-        return Load(scenario, mix, extension.load.backoff)
+        return Load(scenario, mix, load.backoff)
 
     def _announce(self, stack: contextlib.ExitStack) -> None:
         sidecars = list(self._options.sidecars)
@@ -243,7 +246,7 @@ class Repetition:
         name = self._loaded.name
         run = AnnouncedRun("chaos", name[:100], name[:200], sidecars)
         self._announced = run
-        stack.callback(self._remark, run.problems)
+        stack.callback(self._record.remark, run.problems)
         phases = (Phase("before", 0.0, math.inf, None),)
         stack.enter_context(run.announced(phases))
         if self._load is not None:
@@ -252,10 +255,6 @@ class Repetition:
     def _enter(self, phase: str) -> None:
         if self._announced is not None:
             self._announced.enter(phase)
-
-    def _remark(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            self._record.remark(text)
 
     def _go_through(self) -> None:
         timing, hypothesis = self._extension.timing, self._experiment.hypothesis
@@ -300,16 +299,14 @@ class Repetition:
         self._record.phase = "during"
         self._enter("during")
         self._breaking = True
-        problem = self._run(self._experiment.method, "method")
+        method = self._experiment.method
+        problem = run_activities(method, "method", self._record, self._stop)
         self._breaking = False
         if self._why is not None:
             self._status = "aborted"
         elif problem is not None:
             self._status = "failed"
             self._record.problem(problem)
-
-    def _run(self, activities: Sequence[Activity], part: Part) -> str | None:
-        return run_activities(activities, part, self._record, self._stop)
 
     def _undo(self) -> None:
         """Run the rollbacks and undo active faults; undo first if a limit was crossed."""
@@ -319,7 +316,8 @@ class Repetition:
         self._stop.clear()
         # Nothing was broken where the method was not begun, and nothing is put back.
         if self._record.phase != "before":
-            problem = self._run(self._experiment.rollbacks, "rollbacks")
+            last = self._experiment.rollbacks
+            problem = run_activities(last, "rollbacks", self._record, self._stop)
             if problem is not None:
                 self._record.problem(problem)
         self._record.leftovers += self.undo()
@@ -376,13 +374,12 @@ def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
 
     Raises:
         NotAllowedError: its target may not be broken.
-        JournalError: an earlier run has left faults.
+        JournalError: an earlier run has left faults, or another one breaks the target.
         FaultRefusedError: a fault cannot be injected there; nothing was touched.
         LoadError, TritonwatchError: the target or the load does not come up.
     """
     extension = loaded.experiment.extension
     require_allowed(loaded.experiment.touched, options.allow)
-    require_undone(options.state, extension.target.others)
     found: list[Evidence] = []
     for repetition in range(extension.repetitions):
         try:

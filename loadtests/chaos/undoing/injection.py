@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import TritonwatchError
-from loadtests.chaos.undoing.undo import revert_entries
+from loadtests.chaos.undoing.undo import require_undone, revert_entries
 from loadtests.chaos.undoing.undo_journal import Journal
 from loadtests.chaos.undoing.watchdog import running_watchdog
 from loadtests.errors import FaultFailedError
@@ -102,20 +102,29 @@ class Injections:
 
 @contextlib.contextmanager
 def injections(
-    folder: Path, run: str, *, deadline_seconds: float, **header: str | None
+    folder: Path,
+    run: str,
+    *,
+    deadline_seconds: float,
+    target: str | None = None,
+    scratch: str | None = None,
 ) -> Generator[Injections]:
     """A journal and a watchdog for a block, at whose end everything is undone.
 
-    `header` has fields of the journal's first line.
+    `target` is the name of what is broken, unless that is the run's own; `scratch` is a
+    folder that goes with the run.
 
     Raises:
-        JournalError: there is no journal to be had in the folder.
+        JournalError: there is no journal to be had in the folder, an earlier run has left
+            faults, or another one breaks the target.
         FaultFailedError: there is no watchdog to be had, or at the end of the block
             something could not be undone.
     """
-    journal = Journal.create(folder, run, **header)
+    journal = Journal.create(folder, run, scratch=scratch, target=target)
     left: list[str] = []
     try:
+        # Of two that begin at once, one at least finds the other's journal.
+        require_undone(folder, target, journal.path)
         with running_watchdog(journal, deadline_seconds) as watchdog:
             faults = Injections(journal, watchdog)
             try:

@@ -60,15 +60,18 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
     return tuple(run for run in found if run is not None)
 
 
-def require_undone(folder: Path, target: str | None) -> None:
+def require_undone(folder: Path, target: str | None, own: Path | None = None) -> None:
     """Refuse to begin where a run has left faults on this host, or one breaks the target.
 
-    `target` is its name; None where it is the experiment's own.
+    Args:
+        folder: that of the undo journals.
+        target: its name; None where it is the experiment's own.
+        own: the journal of the run that begins.
 
     Raises:
         JournalError: so it is, or a journal cannot be read.
     """
-    for path in sorted(folder.glob(f"*{journals.SUFFIX}")):
+    for path in sorted({*folder.glob(f"*{journals.SUFFIX}")} - {own}):
         descriptor = journals.lock(path)
         if descriptor is not None:
             os.close(descriptor)

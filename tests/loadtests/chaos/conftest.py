@@ -21,7 +21,7 @@ from loadtests.chaos.primitives.process_refs import ProcessRef
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.faults import Fault
+    from loadtests.chaos.faults.fault import Fault
 
 MODELS = Path(__file__).parents[2] / "data" / "models"
 

@@ -15,12 +15,7 @@ from requirements import require, require_root
 from waiting import wait_until
 
 from loadtests.chaos import experiment
-from loadtests.chaos.faults import (
-    FreezeServer,
-    FreezeStub,
-    KillServer,
-    KillStub,
-)
+from loadtests.chaos.faults import FreezeServer, FreezeStub, KillServer, KillStub
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.primitives.backends import Stub
 from loadtests.chaos.running.repetition import RunOptions, run
@@ -29,7 +24,7 @@ from loadtests.chaos.targets.chaos_target import AnyTarget
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.faults import Fault
+    from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.site import Site
 
 TARGETS: TypeAdapter[Any] = TypeAdapter(AnyTarget)

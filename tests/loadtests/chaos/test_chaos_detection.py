@@ -210,6 +210,47 @@ def test_a_sidecar_that_was_away_throughout_the_fault_showed_nothing() -> None:
     assert signals_of(seen, SPAN, [gone])[0].in_time
 
 
+@pytest.mark.parametrize(
+    ("unread", "fired_at", "in_time", "shown_at"),
+    [
+        ((6.0, 7.0), 8.0, True, 8.0),  # a poll that failed, and no more
+        ((5.5, 8.75), 8.75, True, None),  # in time, but nobody knows when
+        ((5.5, 20.0), 20.0, None, None),
+        ((2.0, 8.0), 8.0, None, None),  # perhaps before the fault already
+        ((2.0, 6.5), 8.0, True, None),  # not at the first poll after it
+        ((5.5, 20.0), 25.0, None, None),  # perhaps for the second time
+        ((12.0, 20.0), 20.0, False, None),
+        ((5.5, 20.0), None, None, None),
+        ((5.5, 31.0), None, None, None),
+        ((0.0, 29.0), None, None, None),
+        ((12.0, 20.0), None, False, None),
+    ],
+)
+def test_an_alert_is_unknown_while_prometheus_is_not_read(
+    unread: tuple[float, float],
+    fired_at: float | None,
+    in_time: bool | None,
+    shown_at: float | None,
+) -> None:
+    polls = tuple(
+        one._replace(
+            metric="prometheus_up",
+            value=float(not unread[0] <= one.at_seconds < unread[1]),
+        )
+        for one in WATCHED
+    )
+    changes = () if fired_at is None else alerts((fired_at, "firing"))
+    seen = evidence(None, samples=polls, alerts=changes, alerts_watched=True)
+    _, alert = signals_of(seen, SPAN, [WANTED])
+    assert (alert.in_time, alert.shown_seconds) == (in_time, shown_at)
+    assert ("Prometheus was not read" in alert.note) is (
+        shown_at is None and (fired_at is not None or in_time is None)
+    )
+    if changes:  # nor is it known of one that did not have to fire
+        (alert,) = signals_of(seen, SPAN, ())
+        assert alert.shown_seconds == shown_at
+
+
 def test_who_was_not_there_did_not_fail_to_tell() -> None:
     metric, alert = signals_of(evidence(None, ended_seconds=30.0), SPAN, [WANTED])
     assert metric.in_time is alert.in_time is None

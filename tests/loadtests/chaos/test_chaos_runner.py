@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from process_experiments import (
     at,
     availability,
     injecting,
+    of_process,
     provider,
 )
 from process_experiments import document as short_experiment
@@ -23,24 +27,19 @@ from waiting import patience
 
 from exporter.errors import ConfigError
 from loadtests.chaos import experiment, toolkit
-from loadtests.chaos.experiment import LoadSettings
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.running.experiment_load import with_right_answers
 from loadtests.chaos.running.repetition import RunOptions, run
 from loadtests.chaos.targets.chaos_target import NotAllowedError
-from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.undo import require_undone
-from loadtests.chaos.undoing.undo_journal import JournalError
+from loadtests.chaos.undoing.undo_journal import Journal, JournalError
 from loadtests.engine import run_closed
 from loadtests.errors import FaultRefusedError
 from loadtests.execute import prepared
 from loadtests.plan import Mix
 from loadtests.result import Outcome
-from loadtests.scenario import ModelSettings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton
@@ -72,8 +71,10 @@ def test_a_hang_of_a_second_is_measured_as_one(experiments: Experiments) -> None
 def test_what_the_model_answers_before_is_right_afterwards(
     triton_process: EmbeddedTriton,
 ) -> None:
-    load = LoadSettings(models=(ModelSettings(model=MODEL),))
-    scenario = load.scenario("test", triton_process.grpc, 1.0, 1)
+    loaded = experiment.parse(short_experiment(of_process(triton_process)), "test")
+    load = loaded.experiment.extension.load
+    assert load is not None
+    scenario = loaded.scenario(load, triton_process.grpc, 1.0)
     target = scenario.target.target()
     known = with_right_answers(target, prepared(scenario), 5.0).entries[0]
     assert all(set(body.expected) == {"probabilities"} for body in known.bodies)
@@ -165,13 +166,50 @@ def test_nothing_is_broken_while_faults_of_an_earlier_run_are_left(
     abandoned(experiments.state, {"run": "gone", "host": "elsewhere"}, fault)
     require_undone(experiments.state, NAME)
     journal.unlink()
-    # Nor is an experiment on another target.
-    with injections(experiments.state, "other", deadline_seconds=60, target=NAME):
-        require_undone(experiments.state, "process:other")
-        with pytest.raises(
-            JournalError, match=f"another experiment on {NAME} is running"
-        ):
-            experiments.run(experiments.document(injecting(FREEZE, 0.1)))
+
+
+def test_an_experiment_on_the_same_target_is_refused_before_each_repetition(
+    experiments: Experiments,
+) -> None:
+    given = experiments.document(injecting(FREEZE, 0.1), repetitions=3)
+    others: list[Journal] = []
+
+    def begin(line: str) -> None:  # at the same time, and outlives the first one
+        if line.startswith("recovery") and not others:
+            # An experiment on another target is of no concern.
+            for name in ("process:other", NAME):
+                own = name.replace(":", "-")
+                others.append(Journal.create(experiments.state, own, target=name))
+
+    try:
+        options = RunOptions(allow=(NAME,), state=experiments.state, progress=begin)
+        (only,) = run(experiment.parse(given, "test"), options)
+        assert only.problems[-1].startswith("repetition 2 of 3 did not run")
+        said = f"another experiment on {NAME} is running"
+        assert said in only.problems[-1]
+        with pytest.raises(JournalError, match=said):
+            experiments.run(given)
+    finally:
+        for journal in others:
+            journal.end()
+
+
+def test_a_run_whose_faults_another_process_undid_has_no_result(
+    experiments: Experiments,
+) -> None:
+    def undo(line: str) -> None:
+        if line.startswith("injected"):
+            state = ("--state", str(experiments.state))
+            program = Path(sys.executable).with_name("tritonwatch")
+            subprocess.run([program, "chaos", "undo", "--force", *state], check=True)
+
+    options = RunOptions(allow=(NAME,), state=experiments.state, progress=undo)
+    given = experiment.parse(experiments.document(injecting(FREEZE, 0.5)), "test")
+    (only,) = run(given, options)
+    said = "freeze_server was undone by another process, like `chaos undo --force`"
+    assert said in only.problems
+    assert findings(only).verdict == "failed"
+    assert experiments.well()
 
 
 def test_a_crossed_limit_ends_the_experiment_and_undoes(

@@ -7,32 +7,37 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from simulated_outages import evidence
+from simulated_outages import evidence, poisson, run
 
+from exporter import cli
+from loadtests.chaos.measuring.footprint import soaked
 from loadtests.chaos.measuring.observations import Series
 from loadtests.chaos.measuring.polling import OPEN_FDS, RESIDENT
-from loadtests.chaos.soak import FAULTS, drawn, soaked
+from loadtests.chaos.results import journal_file
+from loadtests.chaos.results.journal_file import Journal
+from loadtests.chaos.soak import FAULTS, drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from loadtests.chaos.soak import Soak
+    from loadtests.chaos.measuring.footprint import Soak
+
 
 MINUTES = 20
 PAGE = 4096
 BASE = 88e6
 
 
-def watched(
+def scraped(
     extra: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     seed: int,
     *,
     minutes: float = MINUTES,
     fds_an_hour: float = 0.0,
     away: float = math.inf,
-) -> Soak:
+) -> tuple[Series, ...]:
     """A sidecar that is scraped all the while; `extra` is what it holds by seconds.
 
     From `away` on it does not answer.
@@ -44,7 +49,7 @@ def watched(
     held = BASE + extra(at) + noise
     fds = 20 + rng.integers(0, 3, at.size) + (fds_an_hour * at / 3600).astype(int)
     shown = {"up": at < away, RESIDENT: held // PAGE * PAGE, OPEN_FDS: fds}
-    series = tuple(
+    return tuple(
         Series(
             metric=name,
             labels={},
@@ -53,7 +58,34 @@ def watched(
         )
         for name, values in shown.items()
     )
-    return soaked(evidence(None, series=series))
+
+
+def watched(
+    extra: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    seed: int,
+    **more: float,
+) -> Soak:
+    return soaked(evidence(None, series=scraped(extra, seed, **more)))
+
+
+@pytest.mark.parametrize(
+    ("bytes_an_hour", "status", "shown"),
+    [(5e6, 1, "resident memory grew by at least"), (0.0, 0, "HELD")],
+)
+def test_the_report_of_its_journal_judges_the_footprint(
+    bytes_an_hour, status, shown, tmp_path, capsys
+):
+    series = scraped(lambda at: bytes_an_hour * at / 3600, 1)
+    sent = run(poisson(5.0, MINUTES * 60))
+    seen = evidence(sent, series=series, experiment=drawn(MINUTES, 1).document)
+    journal_file.write(tmp_path / "soak.json", Journal.of([seen]))
+    card = tmp_path / "card.json"
+    command = ["chaos", "report", str(tmp_path), "--json", str(card)]
+    assert cli.main(command) == status
+    told = capsys.readouterr().out
+    assert shown in told
+    assert "growth an hour" in told
+    assert ("finding" in card.read_text("utf-8")) is bool(status)
 
 
 @pytest.mark.parametrize("seed", range(5))

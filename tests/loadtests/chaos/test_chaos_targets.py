@@ -17,7 +17,7 @@ from sites import empty_site
 from waiting import patience, wait_until
 
 from loadtests.chaos import experiment
-from loadtests.chaos.measuring.observations import Record
+from loadtests.chaos.measuring.observations import PROMETHEUS_UP, Record
 from loadtests.chaos.measuring.polling import AlertWatch
 from loadtests.chaos.primitives.process_refs import new_token
 from loadtests.chaos.running.repetition import RunOptions, run
@@ -246,3 +246,6 @@ def test_alerts_of_a_prometheus_that_is_gone_are_not_watched() -> None:
         wait_until(lambda: record.alerts_watched)
         page.close()
         wait_until(lambda: not record.alerts_watched)
+    seen = record.evidence({}, origin=None, load=None, ended=0.0, status="completed")
+    (polls,) = seen.of_metric(PROMETHEUS_UP)
+    assert {polls.values[0], polls.values[-1]} == {1.0, 0.0}

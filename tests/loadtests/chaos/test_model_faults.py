@@ -17,7 +17,6 @@ from requirements import as_nobody
 from sites import EmbeddedSite
 from waiting import patience, wait_until
 
-from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.model_faults import (
     WRAPPER,
     ErringModel,
@@ -30,6 +29,7 @@ from loadtests.chaos.faults.process_faults import KillServer
 from loadtests.chaos.faults.sustained_faults import CacheStorm, _body
 from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.primitives import model_control
+from loadtests.errors import FaultFailedError, FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

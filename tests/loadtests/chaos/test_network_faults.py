@@ -14,7 +14,6 @@ from waiting import patience
 
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
-from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.network_faults import (
     Bandwidth,
     NetworkDelay,
@@ -24,6 +23,7 @@ from loadtests.chaos.faults.network_faults import (
 )
 from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.network.wire import RETRANSMISSION_SECONDS
+from loadtests.errors import FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -12,7 +12,6 @@ from fault_cycles import as_stranger, in_effect, recorded, undone
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, bare_triton
 
-from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.process_faults import (
     FreezeServer,
     FreezeStub,
@@ -22,6 +21,7 @@ from loadtests.chaos.faults.process_faults import (
 )
 from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings, Known, Stub
 from loadtests.chaos.primitives.process_refs import ProcessRef, new_token
+from loadtests.errors import FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Generator

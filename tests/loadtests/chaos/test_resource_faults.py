@@ -11,10 +11,10 @@ from fault_cycles import injected, is_undone, recorded
 from receiver import Receiver
 from sites import empty_site
 
-from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.model_faults import UnloadModel
 from loadtests.chaos.faults.sustained_faults import MOST_PERCENT, CpuHog, MemoryHog
 from loadtests.chaos.primitives.process_refs import ProcessRef, started_with
+from loadtests.errors import FaultRefusedError
 
 # CPU.
 
