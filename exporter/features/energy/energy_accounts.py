@@ -386,7 +386,7 @@ def _work_between(
         production = now.production_busy_seconds - then.production_busy_seconds
         inferences = now.inferences - then.inferences
         if busy > 0:
-            own = min(1.0, max(0.0, 1 - production / busy))
+            own = max(0.0, 1 - production / busy)
             work[key] = busy, own, max(0, inferences)
         elif inferences > 0:
             # Booked as production's only now; their busy time was seen before.
