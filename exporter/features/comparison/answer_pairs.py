@@ -93,6 +93,8 @@ class Pairs:
         """1 where only the challenger answers, -1 where only the champion does."""
         self._found: dict[Metric, tuple[int, Interval]] = {}
         self.failure = ""
+        self.untimed = ""
+        """Reason why the durations do not show the models' speed; "" if they do."""
 
     @property
     def count(self) -> int:
@@ -201,6 +203,7 @@ class Pairs:
             why = unseen_stalls(count)
         else:
             return None
+        why = self.untimed or why
         if interval is None or not why:
             return interval
         return open_ratio(interval.estimate, interval.pairs, why)

@@ -362,10 +362,7 @@ class ProductionComparison:
             self.problem = str(error)
             return None
         self.problem = ""
-        return (
-            champion.key,
-            challenger.key,
-        )
+        return champion.key, challenger.key
 
     def _window(
         self, histograms: dict[ModelKey, Histogram], keys: tuple[ModelKey, ModelKey]

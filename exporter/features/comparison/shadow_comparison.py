@@ -26,6 +26,7 @@ from exporter.features.comparison.comparison_inputs import (
     infer,
 )
 from exporter.features.comparison.comparison_settings import reference
+from exporter.own_requests.execution_evidence import Watched
 
 if TYPE_CHECKING:
     from exporter.access.collector_base import Access
@@ -51,10 +52,11 @@ champion's usual duration; a challenger that hangs must not delay it longer."""
 _LEAST_PATIENCE_SECONDS: Final = 0.02
 _MOST_OPEN: Final = 8
 _NOT_COMPARED: Final = "the models have not been read yet"
+_CACHED: Final = "a response cache may answer in place of a model: it knows mirrored and repeated inputs"
 
 
 class Shadow:
-    """Sends pairs from its own thread until closed or complete.
+    """Sends pairs from its own thread until closed; a new version after the last begins anew.
 
     Raises:
         GoldenDataError: the file of inputs cannot be used.
@@ -152,13 +154,10 @@ class Shadow:
             )
         if settings.source == "mirror":
             return self._mirrored
-        if settings.source == "synthetic":
-            return made_up
-        if self.golden is not None:
-            golden = self.golden
-            only = settings.source == "golden"
-            return golden if only else FirstInputs((self._mirrored, golden))
-        return FirstInputs((self._mirrored, made_up))
+        drawn = self.golden or made_up
+        if settings.source == "auto":
+            return FirstInputs((self._mirrored, drawn))
+        return drawn
 
     def _new_pairs(self) -> Pairs:
         settings = self.settings
@@ -171,7 +170,7 @@ class Shadow:
         return wanted and model == reference(self.settings.champion)[0]
 
     def _run(self) -> None:
-        while not self._ending.is_set() and not self.complete:
+        while not self._ending.is_set():
             try:
                 wait = self._step()
             except Exception as error:
@@ -185,7 +184,7 @@ class Shadow:
         """Send one pair if it is due; return the seconds to wait before the next try."""
         self._gather()
         specs = self._specs()
-        if specs is None or self.keys is None:
+        if specs is None or self.keys is None or self.complete:
             return _IDLE_SECONDS
         busy = self._pair_seconds(self.keys)
         now = self._access.clock()
@@ -203,6 +202,7 @@ class Shadow:
             self.problem = str(error)
             return _IDLE_SECONDS
         self.problem = ""
+        self._note_caches(specs)
         if inputs is None:
             self.wait = Wait(math.inf, "inputs")
             return _IDLE_SECONDS / 4
@@ -211,6 +211,13 @@ class Shadow:
         self.budget.spend(now, rows)
         self._send(specs, inputs)
         return 0.0
+
+    def _note_caches(self, specs: tuple[ModelSpec, ModelSpec]) -> None:
+        inventory = self._access.board.current
+        cached = any(Watched.of(spec, inventory).cached for spec in specs)
+        # Generated tensors are new ones, which no cache knows.
+        if cached and self.inputs.name != SyntheticInputs.name:
+            self.pairs.untimed = _CACHED
 
     def _send(self, specs: tuple[ModelSpec, ModelSpec], inputs: Input) -> None:
         champion, challenger = Side(specs[0]), Side(specs[1])
@@ -262,12 +269,11 @@ class Shadow:
             return None
         try:
             champion, challenger = self.settings.models_in(board.current)
+            if unlike := difference(champion, challenger):
+                raise errors.InvalidRequestError(unlike)  # noqa: TRY301 - handled alike
         except errors.InvalidRequestError as error:
-            self.problem = str(error)
-            return None
-        unlike = difference(champion, challenger)
-        if unlike:
-            self.problem = unlike
+            # Final verdicts stay true of models that have left.
+            self.problem = "" if self.complete else str(error)
             return None
         keys = (champion.key, challenger.key)
         if self.keys not in (None, keys):

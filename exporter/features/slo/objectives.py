@@ -99,7 +99,8 @@ class SignalObjective(_Objective):
 
     kind: Literal["signal"] = "signal"
     metric: str
-    """Name of a gauge in METRICS.md, or of a counter, whose rate per second is used."""
+    """Name of a gauge in METRICS.md, or of a counter, whose rate per second over all
+    versions of a model is used."""
     labels: dict[str, str] = Field(default={}, max_length=20)
     """Label values that series must have."""
     at_least: float | None = Field(default=None)
@@ -121,7 +122,8 @@ class PresetObjective(Settings):
     `interactive`: p95 < 100 ms and p99 < 500 ms. `realtime`: p95 < 50 ms and 99.9 % of
     requests succeed. `chat`: p99 of the first response < 500 ms and p95 of the gaps
     between responses < 50 ms. `completion`: the same with 2 s and 200 ms. `throughput`:
-    at least `per_second` inferences per second in 99 % of readings. `energy`: at most
+    each model at least `per_second` inferences per second, all of its versions together,
+    in 99 % of readings. `energy`: at most
     `joules_per_inference`, including a share of the idle energy, in 99 % of readings.
     While Triton or the model is down there is no reading: judge that by availability.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -67,8 +68,8 @@ class EventCounter:
     def add(self, samples: Iterable[AnySample], now: float) -> None:
         """Count the events of the samples exposed now; `now` is monotonic seconds.
 
-        A gauge, and the rate of a counter, are one event each time that their source was
-        read.
+        A gauge, and the rate of a counter over all versions of a model, are one event
+        each time that their source was read.
         """
         samples = list(samples)
         if isinstance(self.objective, SignalObjective):
@@ -104,14 +105,22 @@ class EventCounter:
     ) -> None:
         counters: dict[Series, tuple[float, float | None]] = {}
         gauges: dict[Series, tuple[float, float | None]] = {}
+        model_of: dict[Series, Series] = {}
         for sample, read_at in with_read_times(samples, now):
             if not isinstance(sample, Sample) or not _is_judged(objective, sample):
                 continue
             found = counters if sample.spec.kind == "counter" else gauges
             found[sample.labels] = sample.value, read_at
+            model_of[sample.labels] = tuple(
+                value for name, value in labels_of(sample).items() if name != "version"
+            )
         for series in self._gauges.add({s: at for s, (_, at) in gauges.items()}):
             self._judge(objective, gauges[series][0])
-        for rate in self._rates.add(counters).values():
+        # Traffic moves to another version; one without requests stays loaded.
+        rates: dict[Series, float] = defaultdict(float)
+        for series, rate in self._rates.add(counters).items():
+            rates[model_of[series]] += rate
+        for rate in rates.values():
             self._judge(objective, rate)
 
     def _judge(self, objective: SignalObjective, value: float) -> None:

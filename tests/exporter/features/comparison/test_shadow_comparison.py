@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from accesses import access_to
 from fake_triton import FakeModel, FakeTriton
@@ -29,9 +31,10 @@ def shadow():
         board = InventoryBoard()
         access = access_to(grpc, board=board)
 
-        def hold(*versions):
+        def hold(*versions, **changes):
             specs = {
-                ("m", v): grpc.model_spec("m", v, timeout_seconds=5) for v in versions
+                ("m", v): replace(grpc.model_spec("m", v, timeout_seconds=5), **changes)
+                for v in versions
             }
             board.publish(Inventory(up=True, ready=True, models=specs))
 
@@ -102,6 +105,32 @@ def test_another_latest_version_begins_anew(shadow):
     shadow.hold("1", "2", "3")
     until(found, lambda: found.keys == (("m", "1"), ("m", "3")))
     assert found.pairs is not first
+
+
+def test_final_verdicts_stay_with_a_model_that_left_and_not_with_a_new_version(shadow):
+    found = shadow(champion="m:1", challenger="m", max_pairs=100)
+    until(found, lambda: found.complete)
+    shadow.hold("2")
+    time.sleep(0.5)
+    assert (found.complete, found.problem) == (True, "")
+    shadow.hold("1", "2", "3")
+    until(found, lambda: found.keys == (("m", "1"), ("m", "3")))
+    until(found, lambda: found.complete)
+
+
+@pytest.mark.parametrize("source", ["golden", "synthetic"])
+def test_times_of_inputs_that_a_cache_may_know_have_no_verdict(
+    shadow, tmp_path, source
+):
+    shadow.hold("1", "2", response_cache=True)
+    [tensor] = shadow.access.board.current.models["m", "1"].inputs
+    file = tmp_path / "rows.npz"
+    np.savez(file, **{tensor.name: np.ones((3, *tensor.shape[1:]), np.float32)})
+    metrics, inputs = ["latency_p50"], {"source": source, "file": str(file)}
+    found = shadow(metrics=metrics, inputs=inputs, max_pairs=300)
+    until(found, lambda: found.complete)
+    withheld = found.intervals()["latency_p50"].withheld
+    assert ("response cache" in withheld) == (source == "golden")
 
 
 def test_a_model_that_goes_is_told_and_its_return_goes_on(shadow):

@@ -284,9 +284,14 @@ def test_a_steady_rate_is_good_however_often_its_source_is_read(interval, failed
     reads = [n * interval + 0.01 * (n % 3) for n in range(100) if n not in failed]
     for now in range(5, 100 * interval, 5):
         at = max(at for at in (0.0, *reads) if at <= now)
-        total = Sample(catalogue.INFERENCES, 100 * at, ("m", "1"))
+        # From half of the time on another version of the model has the traffic.
+        moved = max(0.0, at - 50 * interval)
+        totals = [
+            Sample(catalogue.INFERENCES, 100 * (at - moved), ("m", "1")),
+            Sample(catalogue.INFERENCES, 100 * moved, ("m", "2")),
+        ]
         when = ReadTime(catalogue.COLLECTOR_TIMESTAMP, 1e9, ("statistics",), at=at)
-        counter.add([total, when], now)
+        counter.add([*totals, when], now)
     assert counter.bad == 0
     assert 60 <= counter.good <= 99 - len(failed)
 
