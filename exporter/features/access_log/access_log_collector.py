@@ -168,7 +168,7 @@ class AccessLogCollector:
 
         Raises:
             SourceError: no log can be read.
-            PartialResultError: some cannot.
+            PartialResultError: some cannot, or no line has had a known format yet.
         """
         seconds = self._settings.deadline_seconds * _SHARE_OF_DEADLINE
         until = self._access.clock() + seconds
@@ -183,12 +183,13 @@ class AccessLogCollector:
             except SourceError as error:
                 unreadable.append(str(error))
         samples = [*self._outcomes.samples(), *self._line_samples()]
-        if not unreadable:
-            return samples
-        cause = SourceError("; ".join(unreadable))
         if len(unreadable) == len(self._followers):
-            raise cause
-        raise PartialResultError(samples, cause)
+            raise SourceError("; ".join(unreadable))
+        if 0 < self._lines["malformed"] == self._lines.total():
+            unreadable.append("no line has a format of deploy/nginx or deploy/envoy")
+        if unreadable:
+            raise PartialResultError(samples, SourceError("; ".join(unreadable)))
+        return samples
 
     def close(self) -> None:
         """Close the logs."""

@@ -203,10 +203,9 @@ class Pairs:
             why = unseen_stalls(count)
         else:
             return None
-        why = self.untimed or why
-        if interval is None or not why:
-            return interval
-        return open_ratio(interval.estimate, interval.pairs, why)
+        if interval is not None and (why := self.untimed or why):
+            return open_ratio(interval.estimate, interval.pairs, why)
+        return interval
 
 
 class _Rows:

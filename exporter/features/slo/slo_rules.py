@@ -161,6 +161,7 @@ def _allowed(objective: Objective) -> str:
 
 
 def _alerts(objective: Objective, links: Links) -> list[dict[str, Any]]:
+    allowed = 1 - objective.objective_ratio
     return [
         {
             "alert": severity.alert,
@@ -170,28 +171,26 @@ def _alerts(objective: Objective, links: Links) -> list[dict[str, Any]]:
                 "summary": f"{objective.name} burns its error budget too fast",
                 "description": "{{ $value | humanizePercentage }} of the events of "
                 f"{objective.name} are bad; its objective allows "
-                f"{1 - objective.objective_ratio:.4%}. At this rate that is "
+                f"{allowed:.4%}. At this rate that is "
                 f"{severity.meaning}.",
                 **links.annotations(severity.alert),
             },
         }
         for severity in SEVERITIES
-        if (pairs := _possible(severity, objective))
+        # At most all events are bad, so a lax objective cannot burn fast.
+        if (pairs := [p for p in severity.pairs if p.factor * allowed < 1])
     ]
-
-
-def _possible(severity: Severity, objective: Objective) -> list[Burn]:
-    # At most all events are bad, so a lax objective cannot burn fast.
-    allowed = 1 - objective.objective_ratio
-    return [pair for pair in severity.pairs if pair.factor * allowed < 1]
 
 
 def _burning(objective: Objective, pair: Burn) -> str:
     selector = f'{{slo="{objective.name}"}}'
+    bad = f'triton_slo_events_total{{slo="{objective.name}",outcome="bad"}}'
     limit = f"{pair.factor:g} * {_allowed(objective)}"
     return (
         f"(slo:sli_error:ratio_rate{pair.long}{selector} > {limit}\n"
-        f"  and slo:sli_error:ratio_rate{pair.short}{selector} > {limit})"
+        f"  and slo:sli_error:ratio_rate{pair.short}{selector} > {limit}\n"
+        # One bad event of a quiet hour is no rate. It is extrapolated to more than 1.
+        f"  and sum by (slo) (increase({bad}[{pair.long}])) > 1.9)"
     )
 
 

@@ -57,6 +57,17 @@ def counted(samples, spec):
     return {s.labels: s.value for s in samples if s.spec is spec and s.value}
 
 
+def test_a_log_of_a_foreign_format_alone_is_a_failure_and_not_silence(collecting, log):
+    with log.open("a") as file:
+        file.write('1.2.3.4 - - "POST /v2/models/m/infer HTTP/1.1" 502 0\n')
+    with pytest.raises(PartialResultError, match="no line has a format") as caught:
+        collecting.collect()
+    lines = counted(caught.value.samples, catalogue.ACCESS_LOG_LINES)
+    assert lines == {("malformed",): 1}
+    write(log, request(502))
+    assert counted(collecting.collect(), catalogue.CLIENT_REQUESTS)
+
+
 def test_each_line_is_counted_once_by_what_it_is(collecting, log):
     write(log, *[request(200)] * 3, *[request(500)] * 2, request(499))
     write(log, request(200, agent=USER_AGENT), request(500, model="stranger"))

@@ -140,6 +140,15 @@ def test_a_burn_that_ended_stops_the_page_when_the_short_window_is_clean(
     check(promtool, tmp_path, given, "110m", {"TritonSLOBurnTicket"})
 
 
+@pytest.mark.parametrize(
+    ("bad", "firing"), [("0x60 1x59", set()), ("0x20 1x40 2x59", set(ALERTS))]
+)
+def test_one_failure_of_an_hour_is_no_burn_and_two_are(
+    promtool, tmp_path, bad, firing
+) -> None:
+    check(promtool, tmp_path, series("1x119", bad), "62m", firing)
+
+
 def test_a_counter_reset_is_no_burn(promtool, tmp_path) -> None:
     given = series("0+1000x60 0+1000x60", "50+1x60 0+1x60")
     check(promtool, tmp_path, given, "90m", set())
@@ -173,7 +182,9 @@ def test_an_objective_too_lax_to_burn_fast_has_no_alert_that_cannot_fire() -> No
     # Three times the budget would be more than all events.
     expression = (
         '(slo:sli_error:ratio_rate3d{slo="lax"} > 1 * 0.5\n'
-        '  and slo:sli_error:ratio_rate6h{slo="lax"} > 1 * 0.5)'
+        '  and slo:sli_error:ratio_rate6h{slo="lax"} > 1 * 0.5\n'
+        "  and sum by (slo) (increase("
+        'triton_slo_events_total{slo="lax",outcome="bad"}[3d])) > 1.9)'
     )
     assert alert["expr"] == expression
     assert "its objective allows 50.0000%." in alert["annotations"]["description"]
