@@ -133,7 +133,7 @@ def _add_capacity(commands: Subparsers) -> None:
     add_value(parser, "--budget", float, "S", "duration of the search (default 90)")
     add_value(parser, "--run-seconds", float, "S", "duration of one run (default 6)")
     add_value(
-        parser, "--repetitions", int, "N", "runs at each rate, at least 3 (default 5)"
+        parser, "--repetitions", int, "N", "runs near capacity, at least 3 (default 5)"
     )
     add_value(
         parser, "--precision", float, "SHARE", "stop once the interval is +- SHARE"

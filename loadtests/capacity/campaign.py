@@ -189,10 +189,11 @@ def _findings(
     found: Estimate | None,
     level_ratio: float,
 ) -> Findings:
-    near = _near_boundary(bench.records, found, level_ratio)
+    near, where = _near_boundary(bench.records, found, level_ratio), "near the boundary"
     if ending == "no_rate_holds":  # the runs that show it
         lowest = min(record.observation.rate for record in bench.records)
         near = [r for r in bench.records if r.observation.rate == lowest]
+        where = "at the lowest rate"
     findings = Findings(
         ending=ending,
         estimate=found,
@@ -201,7 +202,7 @@ def _findings(
         repetitions=len(near),
         spent_seconds=0.0,
     )
-    _judge(bench, near, findings)
+    _judge(bench, near, where, findings)
     return findings
 
 
@@ -245,23 +246,18 @@ def _instances(bench: Bench) -> int | None:
     return max(counts.values()) or None if len(counts) == 1 else None
 
 
-def _judge(bench: Bench, near: list[Record], findings: Findings) -> None:
+def _judge(bench: Bench, near: list[Record], where: str, findings: Findings) -> None:
     """Collect the reasons against the result, from the runs that it is based on."""
     disturbed = [record for record in near if record.reasons]
-    reasons = sorted({reason for record in disturbed for reason in record.reasons})
-    if len(disturbed) > bench.limits.rejected_ratio * max(len(near), 1):
-        findings.reasons.append(
-            f"{len(disturbed)} of {len(near)} runs near the boundary were "
-            f"disturbed: {reasons[0]}"
-        )
-    elif reasons:
-        findings.warnings.append(
-            f"{len(disturbed)} of {len(near)} runs near the boundary were "
-            f"disturbed: {reasons[0]}"
+    if disturbed:
+        first = min(reason for record in disturbed for reason in record.reasons)
+        many = len(disturbed) > bench.limits.rejected_ratio * len(near)
+        (findings.reasons if many else findings.warnings).append(
+            f"{len(disturbed)} of {len(near)} runs {where} were disturbed: {first}"
         )
     restless = sum(not record.observation.settled for record in near)
     if restless > len(near) / 2:
         findings.warnings.append(
-            f"{restless} of {len(near)} runs near the boundary did not settle; "
+            f"{restless} of {len(near)} runs {where} did not settle; "
             "increase --run-seconds"
         )

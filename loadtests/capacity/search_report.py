@@ -139,7 +139,8 @@ class CapacityReport(Settings):
     levels: tuple[Level, ...]
     saturation: SaturationReport
     repetitions: int
-    """Runs within one level (6 %) of the boundary, on either side."""
+    """Runs within one level (6 %) of the boundary, on either side; where no rate holds,
+    those at the lowest rate; 0 where one request at a time shows it, or every rate holds."""
     rejected_runs: int
     """Runs that were disturbed, and made again."""
     spent_seconds: float

@@ -186,7 +186,7 @@ def _origin(report: CapacityReport) -> Facts:
     return Facts(
         {
             "seed": report.seed,
-            "runs near the boundary": report.repetitions,
+            "runs that decide": report.repetitions,
             "runs rejected": report.rejected_runs,
             "SHA-256 of the payloads": report.payload_sha256,
             "SHA-256 of the schedules": report.schedule_sha256,

@@ -282,7 +282,8 @@ def test_only_runs_within_a_level_of_the_boundary_are_held_against_a_result() ->
 def test_disturbed_runs_do_not_show_that_no_rate_holds() -> None:
     bench = bench_of(run_at(50.0), *(run_at(10.0, ["busy"]) for _ in range(2)))
     found = campaign._findings(bench, "no_rate_holds", None, 1.1)
-    assert found.reasons == ["2 of 2 runs near the boundary were disturbed: busy"]
+    assert found.reasons == ["2 of 2 runs at the lowest rate were disturbed: busy"]
+    assert found.repetitions == 2  # as many as show it: it needs no more
 
 
 @pytest.mark.parametrize(("disturbed", "invalid"), [(0, False), (1, False), (5, True)])
