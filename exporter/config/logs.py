@@ -133,7 +133,7 @@ def configure(
 
 
 def recent() -> list[dict[str, Any]]:
-    """The latest events of the log, newest first: `at`, `level`, `event`, `detail`."""
+    """The latest events of the log, newest first."""
     return list(reversed(_RECENT))
 
 
@@ -149,11 +149,13 @@ def _remember(
     _: object, __: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
     detail = ", ".join(
-        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
+        f"{key.replace('_', ' ')} "
+        + (f"{value:.6g}" if isinstance(value, float) else str(value))
         for key, value in event.items()
         if not key.startswith("_")
         and key not in {"event", "ts", "level", "exc_info"}
         and value is not None
+        and value != ""
     )
     _RECENT.append(
         {
@@ -161,6 +163,7 @@ def _remember(
             "level": event["level"],
             "event": str(event["event"])[:_SHOWN_CHARACTERS],
             "detail": detail[:_SHOWN_CHARACTERS],
+            "model": event.get("model"),
         }
     )
     return event

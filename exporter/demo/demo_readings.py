@@ -149,22 +149,22 @@ def _energy(series: Series) -> str:
     costs = _priced(series, "triton_model_cost_per_thousand_inferences")
     shown = []
     for (labels, value), (_, rate) in zip(joules, efficiency, strict=False):
-        origin = f"{labels['boundary']}, {labels['source']}"
-        place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
-        error = _share_error(series, place)
-        shown.append(f"{value:.3g} J/inference{error}, {rate:.3g} QPS/W ({origin})")
-    shown += [f"{value:.3g} {labels['currency']}/1,000" for labels, value in costs]
-    if not shown:
+        if error := _share_error(series, labels):
+            origin = f"{labels['boundary']}, {labels['source']}"
+            shown.append(f"{value:.3g} J/inference{error}, {rate:.3g} QPS/W ({origin})")
+    if not joules:
         return "energy: no power was attributed yet"
+    if not shown:
+        return f"energy of {_PRICED}: not identifiable yet"
+    shown += [f"{value:.3g} {labels['currency']}/1,000" for labels, value in costs]
     return f"{_PRICED} takes {', '.join(shown)}"
 
 
-def _share_error(series: Series, place: dict[str, str]) -> str:
-    """Return the error of a model's share of the energy."""
+def _share_error(series: Series, labels: Mapping[str, str]) -> str:
+    """Return the error of a model's share of the energy; "" where no figure holds."""
+    place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
     error = _one(series, "triton_model_energy_share_error_ratio", place)
-    if error is None:
-        return " ± unknown"
-    return " ± over 100 %" if error > 1 else f" ± {100 * error:.0f} %"
+    return "" if error is None or error > 1 else f" ± {100 * error:.0f} %"
 
 
 def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:
@@ -234,10 +234,9 @@ def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterat
 
 def _token_energy(series: Series, model: str, version: str) -> Iterator[str]:
     for labels, joules in series["triton_token_energy_joules"]:
-        place = {k: v for k, v in labels.items() if k != "basis"}
         wanted = {"model": model, "version": version, "basis": "full"}
-        if wanted.items() <= labels.items():
-            error = _share_error(series, place)
+        error = _share_error(series, labels)
+        if error and wanted.items() <= labels.items():
             origin = f"{labels['boundary']}, {labels['source']}"
             yield f"{1e3 * joules:.3g} J per 1,000 tokens{error} ({origin})"
 

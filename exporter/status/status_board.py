@@ -17,20 +17,17 @@ from exporter.samples import Sample, labels_of
 from exporter.status.status_findings import findings, state_of, unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from exporter.access.inventory import ModelKey
-    from exporter.samples import AnySample
-
-    Floats = NDArray[np.float64]
-    from collections.abc import Callable
-
-    from exporter.access.inventory import Inventory
+    from exporter.access.inventory import Inventory, ModelKey
     from exporter.features.slo.objectives import Objective
+    from exporter.samples import AnySample
     from exporter.settings import ModelMention
     from exporter.status.status_findings import Finding, State
+
+    Floats = NDArray[np.float64]
 
 STEP_SECONDS: Final = 10.0
 _STEPS: Final = 2_160
@@ -257,6 +254,7 @@ class StatusBoard:
         self._lock = threading.Lock()
         self._history = RecordedHistory()
         self._states: dict[ModelKey, ModelState] = {}
+        self._was_read = False
         self._next_at = -math.inf
         """Monotonic seconds."""
 
@@ -271,11 +269,19 @@ class StatusBoard:
         unsent: Iterable[tuple[ModelKey, str]] = (),
         failing: Iterable[str] = (),
     ) -> Judgement:
-        """Return the current findings; a changed state becomes a mark."""
+        """Return the current findings; a changed state becomes a mark.
+
+        Before the server's first read there are none, unless collectors fail.
+        """
         samples = list(samples)
         is_fresh = any(sample.spec is catalogue.UP for sample in samples)
         given = (samples, inventory, serving, objectives, mentions, stalled, unsent)
-        found = findings(*given, failing) if is_fresh else [unread(inventory)]
+        self._was_read |= is_fresh
+        found: list[Finding] = []
+        if is_fresh:
+            found = findings(*given, failing)
+        elif self._was_read or failing:
+            found = [unread(inventory)]
         keys = [(e.name, e.version) for e in inventory.index if e.state]
         with self._lock:
             now = self._wall_clock()

@@ -32,6 +32,9 @@ _FAST_BURN: Final = 14.4
 """The burn rate that pages: a month's budget in two days."""
 _BURN_WINDOWS: Final = ("5m", "1h")
 
+_WRONG: Final = {"expected": "outputs differ", "labels": "accuracy fell"}
+"""What a golden check that fails has found."""
+
 _SERVING: Final = "Does it really serve?"
 _CORRECT: Final = "Are the answers correct?"
 _DRIFT: Final = "Drift"
@@ -80,7 +83,7 @@ def findings(
         return [Finding(subject, "does not answer", _SERVING, "TritonDown")]
     found: Found = defaultdict(list)
     for sample in samples:
-        if sample.spec in _LOOKED_AT and isinstance(sample, Sample):
+        if isinstance(sample, Sample):
             found[sample.spec].append(sample)
     models = {entry.name for entry in inventory.index}
     wrong_inputs = [m for m in misfits(mentions, inventory) if m.model]
@@ -108,21 +111,6 @@ _STATE_OF_OBJECTIVE: Final[Mapping[str, State]] = {
     "goodput": "SLOW",
     "availability": "FAILING",
 }
-_LOOKED_AT: Final = frozenset(
-    {
-        catalogue.SEVERAL_SERVERS,
-        catalogue.OUTCOMES_DOUBTFUL,
-        catalogue.GOLDEN_FAILING,
-        catalogue.SPC_ALARM,
-        catalogue.MODEL_DRIFT_ALARM,
-        catalogue.FEATURE_DRIFT_ALARM,
-        catalogue.SLO_EVENTS,
-        catalogue.SLO_BURN_RATE,
-        catalogue.SLO_BUDGET,
-        catalogue.COMPARISON_VERDICT,
-        catalogue.COMPARISON_INFO,
-    }
-)
 
 
 def state_of(
@@ -212,7 +200,8 @@ def _answers(found: Found) -> Iterator[Finding]:
             labels = labels_of(sample)
             checks[labels["model"], labels["version"]].add(labels["check"])
     for (model, version), failing in checks.items():
-        text = f"returns wrong answers: golden {', '.join(sorted(failing))} fail"
+        found_wrong = ", ".join(_WRONG[check] for check in sorted(failing))
+        text = f"returns wrong answers: golden {found_wrong}"
         runbook = "TritonSilentFailure"
         yield Finding(model, text, _CORRECT, runbook, "LYING", model, version)
     alarms = [sample for sample in found[catalogue.SPC_ALARM] if sample.value]
@@ -276,8 +265,7 @@ def _comparisons(found: Found) -> Iterator[Finding]:
         if not metrics:
             continue
         text = f"{labels['challenger']} is worse in {', '.join(metrics)}"
-        # It is named with its version.
-        if labels["champion"].rpartition(":")[0] in wrong:
+        if labels["champion"].partition(":")[0] in wrong:
             text += ", but the champion returns wrong answers"
         finding = Finding(
             labels["comparison"], text, _COMPARISONS, "TritonComparisonWorse"

@@ -114,7 +114,7 @@ def opened(browser):
     errors = []
     contexts = []
 
-    def open_page(port: int, **options):
+    def open_page(port: int, *, folded: bool = False, **options):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
@@ -129,6 +129,8 @@ def opened(browser):
             ),
         )
         page.goto(f"http://127.0.0.1:{port}/")
+        if not folded:
+            page.get_by_role("button", name="Unfold all").click()
         return page
 
     yield open_page

@@ -174,6 +174,11 @@ def test_nothing_of_a_model_that_returns_wrong_answers_is_green(
     expect(page.get_by_role("region", name="What needs attention")).to_contain_text(
         "runbook TritonSilentFailure"
     )
+    # The finding leads to the section with the row that fails.
+    page.get_by_role("link", name="digits_fp32: returns wrong answers").click()
+    expect(page.locator(":target")).to_contain_text(
+        re.compile("accuracy fell.*answers are wrong; row")
+    )
     models.get_by_role("link", name="digits_fp32").click()
     scores = page.locator("#scores")
     expect(scores.locator("canvas")).to_be_visible(timeout=WAIT_MS)
@@ -188,10 +193,22 @@ def test_a_model_has_a_page_of_its_own(
 ) -> None:
     of_other = {**SLOS[0], "name": "other", "models": "sleepy"}
     of_it = {**SLOS[0], "name": "its", "models": "double"}
-    sidecar = start_sidecar(settings(playground, slos=[of_other, of_it, *SLOS]))
+    config = settings(
+        playground,
+        probe={"overrides": {"sleepy": {"inputs": {"NONE": {"range": [0, 1]}}}}},
+        slos=[of_other, of_it, *SLOS],
+        power={
+            "window_seconds": 1,
+            "sources": [{"kind": "model", "idle_watts": 20, "full_watts": 60}],
+        },
+    )
+    sidecar = start_sidecar(config)
     sidecar.wait(lambda page: page.value("triton_model_serving", model="double") == 1)
     page = opened(sidecar.port)
     expect(table(page, "Objectives")).to_contain_text("other", timeout=WAIT_MS)
+    tiles, events = page.locator("#tiles"), page.locator("#recent-events")
+    expect(tiles).to_contain_text("power (model)", timeout=WAIT_MS)
+    expect(events).to_contain_text("model sleepy", timeout=WAIT_MS)
     table(page, "Models").get_by_role("link", name="double", exact=True).click()
     for name in ("Models", "Readiness and probes by model"):
         rows = table(page, name).get_by_role("row")
@@ -200,6 +217,9 @@ def test_a_model_has_a_page_of_its_own(
     expect(table(page, "Objectives").get_by_role("row")).to_have_count(3)
     expect(table(page, "Objectives")).not_to_contain_text("other")
     expect(page.locator("#model option")).to_have_text(["double 1"], timeout=WAIT_MS)
+    expect(events).not_to_contain_text("sleepy")
+    expect(tiles).not_to_contain_text("power")
+    expect(page.locator("#energy-and-cost")).not_to_contain_text(" W (model)")
     page.get_by_role("link", name="all models").click()
     expect(table(page, "Objectives")).to_contain_text("other", timeout=WAIT_MS)
     page.goto(f"http://127.0.0.1:{sidecar.port}/?model=nobody")

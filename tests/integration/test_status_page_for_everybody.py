@@ -7,6 +7,7 @@ import time
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from fake_triton import FakeModel, FakeTriton
+from fake_triton.behaviours import INTERNAL
 from playwright.sync_api import expect
 from status_pages import SLOS, WAIT_MS, table
 
@@ -42,16 +43,47 @@ def test_the_keyboard_stays_where_it_is_when_sections_are_redrawn(
     assert page.evaluate("document.activeElement !== document.body")
 
 
+def test_what_is_normal_is_folded_and_what_is_wrong_is_open(
+    settings, start_sidecar, opened
+) -> None:
+    with FakeTriton([FakeModel("m")]) as fake:
+        sidecar = start_sidecar(settings(fake, slos=SLOS))
+        sidecar.wait(lambda page: page.value("triton_model_serving", model="m") == 1)
+        page = opened(sidecar.port, folded=True)
+        serves, goals = (
+            page.locator(f"details#{name}")
+            for name in ("does-it-really-serve", "service-level-objectives")
+        )
+        expect(serves).to_contain_text("1 of 1", timeout=WAIT_MS)
+        expect(page.locator("details[open]")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollHeight") < 1500
+        links = page.get_by_role("navigation", name="Sections").get_by_role("link")
+        targets = [link.get_attribute("href") for link in links.all()]
+        assert "#service-level-objectives" in targets
+        for target in targets:
+            expect(page.locator(target)).to_be_visible()
+        links.filter(has_text="objectives").press("Enter")
+        expect(goals).to_have_attribute("open", "")
+        goals.locator("summary").press("Enter")
+        expect(goals).not_to_have_attribute("open", "")
+        fake.on("infer", model="m").reply(INTERNAL)
+        expect(serves).to_have_attribute("open", "", timeout=WAIT_MS)
+        expect(links.filter(has_text="serve")).to_have_class("bad")
+        expect(page.locator("#recent-events")).not_to_have_attribute("open", "")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_keeps_anybody_from_reading_it(
     playground, settings, start_sidecar, opened, scheme
 ) -> None:
     sidecar = start_sidecar(settings(playground, slos=SLOS))
     sidecar.wait(lambda page: page.value("triton_model_serving", model="double") == 1)
-    page = opened(sidecar.port, color_scheme=scheme)
-    expect(table(page, "Objectives")).to_be_visible(timeout=WAIT_MS)
-    found = Axe().run(page).response["violations"]
-    assert not found, [(v["id"], v["nodes"][0]["html"]) for v in found]
+    page = opened(sidecar.port, folded=True, color_scheme=scheme)
+    expect(page.locator("#service-level-objectives")).to_be_visible(timeout=WAIT_MS)
+    for press in ("Unfold all", "Fold all"):
+        found = Axe().run(page).response["violations"]
+        assert not found, [(v["id"], v["nodes"][0]["html"]) for v in found]
+        page.get_by_role("button", name=press, exact=True).click()
 
 
 def test_it_fits_a_phone(playground, settings, start_sidecar, opened) -> None:

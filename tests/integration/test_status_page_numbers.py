@@ -127,7 +127,7 @@ def test_conditions_that_fail_are_doubts_in_words_and_none_is_no_proof(shown) ->
 @pytest.mark.parametrize(
     ("left", "text", "tile", "looks"),
     [
-        (-11.2, "0 %, spent 12.2 times", "spent 12.2 times", "bad"),
+        (-11.2, "0 %, 12.2 times over budget", "12.2 times over budget", "bad"),
         (0.0, "0 %", "", "bad"),
         (0.2, "20 %", "", "warn"),
         (0.5, "50 %", "", "good"),
@@ -150,7 +150,90 @@ def test_an_overspent_budget_is_zero_and_how_often_it_was_spent(
     expect(of_budget.locator(f"b.{looks}")).to_have_text(text.split(",")[0])
     expect(of_budget).to_contain_text(tile)
     if not tile:
-        expect(of_budget).not_to_contain_text("spent")
+        expect(of_budget).not_to_contain_text("over budget")
+
+
+def test_the_burn_rate_of_a_window_is_shown_once_the_data_are_that_old(shown) -> None:
+    page = shown(
+        {
+            "triton_slo_objective_ratio": [{"slo": "answers", "value": 0.99}],
+            "triton_slo_burn_rate": [
+                {"slo": "answers", "window": window, "value": 3.5}
+                for window in ("5m", "1h", "6h")
+            ],
+        }
+    )
+    row = table(page, "Objectives").get_by_role("row", name="answers")
+    expect(row).to_contain_text("99 %", timeout=WAIT_MS)
+    expect(row.get_by_role("cell", name="too early", exact=True)).to_have_count(3)
+    past = {"times": [time.time() - 3700], "lines": {}, "marks": []}
+    page.route("**/api/v1/history", lambda route: route.fulfill(json=past))
+    page.reload()
+    expect(row.get_by_role("cell", name="3.5", exact=True)).to_have_count(2)
+
+
+def test_energy_is_a_figure_only_where_its_error_is_known(shown) -> None:
+    host = {"boundary": "host", "source": "model"}
+    models = {"known": 0.12, "vague": 1.5, "new": None}
+    page = shown(
+        {
+            "triton_inference_energy_joules": [
+                {"model": name, "version": "1", **host, "basis": basis, "value": 0.77}
+                for name in models
+                for basis in ("active", "full")
+            ],
+            "triton_model_energy_share_error_ratio": [
+                {"model": name, "version": "1", **host, "value": error}
+                for name, error in models.items()
+                if error is not None
+            ],
+        }
+    )
+    rows = table(page, "Energy by model").get_by_role("row")
+    expect(rows.filter(has_text="known")).to_contain_text(
+        "0.77 ± 12 %", timeout=WAIT_MS
+    )
+    for name in ("vague", "new"):
+        row = rows.filter(has_text=name)
+        expect(row).to_contain_text("not identifiable yet")
+        expect(row).not_to_contain_text("0.77")
+
+
+def test_a_chart_names_only_what_it_draws(shown) -> None:
+    score = {**OF_IT, "dataset": "set", "metric": "match", "value": 1.0}
+    page = shown(
+        {
+            "triton_request_latency_seconds": quantiles(p5=0.002),
+            "triton_golden_score_ratio": [score],
+        }
+    )
+    figures = page.locator("figure")
+    latency, scores = figures.nth(0), figures.nth(2)
+    expect(latency).to_contain_text("p50 of production", timeout=WAIT_MS)
+    expect(scores.locator("canvas")).to_be_visible(timeout=WAIT_MS)
+    expect(scores.locator(".u-series").filter(visible=True)).to_have_text(["set match"])
+    for figure in (latency, scores):
+        expect(figure).not_to_contain_text("interval")
+        expect(figure).not_to_contain_text("p99")
+
+
+def test_evidence_of_drift_is_a_share_of_the_threshold(shown) -> None:
+    page = shown(
+        {
+            "triton_model_drift_alarm": [{"model": "m", "value": 0}],
+            "triton_model_drift_evidence_threshold": [
+                {"model": "m", "side": "inputs", "value": 10}
+            ],
+            "triton_feature_drift_evidence": [
+                {"model": "m", "feature": name, "value": value}
+                for name, value in (("age", -0.5), ("bmi", 4.0))
+            ],
+        }
+    )
+    rows = table(page, "Evidence of drift by feature").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("40 %", timeout=WAIT_MS)
+    expect(rows.nth(1)).to_contain_text("bmi")
+    expect(rows.nth(2)).to_contain_text("none")
 
 
 def quantiles(**values: float) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ function attention(found) {
   const all = [...alike].map(([name, those]) => [...JSON.parse(name), listed([...new Set(those.map((one) => one.subject))]),
     // The runbook of one model is filled in with its name.
     those.length === 1 && those[0].model ? `?${new URLSearchParams({ model: those[0].model })}` : ""]);
-  const place = document.getElementById("attention"), said = JSON.stringify(all);
+  const place = document.getElementById("attention"), said = JSON.stringify([all, found.server.up]);
   // Whoever has a link in focus keeps it while nothing changes.
   if (place.dataset.said === said) return;
   place.dataset.said = said;
@@ -22,7 +22,7 @@ function attention(found) {
     make("ul", {}, ...all.map(([text, section, runbook, since, subjects, query]) => make("li", {},
       make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, `${since} runbook `,
         make("a", { href: `runbooks/${runbook}${query}` }, runbook))))),
-  ] : [make("p", {}, "No known problems.")]));
+  ] : [make("p", {}, found.server.up == null ? "Starting: the server was not read yet." : "No known problems.")]));
 }
 
 const STATE_LOOKS = { SERVING: "good", UNKNOWN: "quiet", SLOW: "warn", DRIFTED: "warn" };

@@ -23,7 +23,9 @@ function key(entry) { return `${entry.model} ${entry.version}`; }
 function about(found) {
   if (ONE === null) return found;
   const objectives = new Set(found.objectives.filter((o) => o.models.includes(ONE)).map((o) => o.slo));
-  const isOf = (e) => ("model" in e ? e.model === ONE : "slo" in e ? objectives.has(e.slo) : !("signal" in e));
+  // Neither power nor control charts are known by model.
+  const isOf = (e) => ("model" in e ? e.model === ONE : "slo" in e ? objectives.has(e.slo) : "run" in e);
+  const isItsEvent = (e) => (e.model ? e.model === ONE : /server/.test(e.event) || e.detail.split(/[ ,:]+/).includes(ONE));
   const isItsFinding = (f) => (f.model ? f.model === ONE : f.subject === (found.server.product || "The server") || objectives.has(f.subject));
   const named = (name) => name.split(":")[0] === ONE;
   return {
@@ -32,6 +34,7 @@ function about(found) {
     models: found.models.filter(isOf),
     probes: found.probes.filter(isOf),
     drift: (found.drift || []).filter(isOf),
+    events: found.events.filter(isItsEvent),
     comparisons: (found.comparisons || []).filter((c) => named(c.champion) || named(c.challenger)),
     series: Object.fromEntries(Object.entries(found.series).map(([name, entries]) => [name, entries.filter(isOf)])),
   };
@@ -124,13 +127,8 @@ function pointsOf(found, model) {
   const points = {};
   const { source, entries } = quantilesOf(found, model);
   for (const e of entries) {
-    const name = named(e.quantile);
-    points[name] = e.value;
-    if (source === "production") {
-      const { lower, upper } = boundsOf(found, model, e.quantile);
-      points[`${name} lower`] = lower;
-      points[`${name} upper`] = upper;
-    }
+    const { lower, upper } = source === "production" ? boundsOf(found, model, e.quantile) : {};
+    Object.assign(points, { [named(e.quantile)]: e.value, [`${named(e.quantile)} lower`]: lower, [`${named(e.quantile)} upper`]: upper });
   }
   return points;
 }
@@ -150,12 +148,14 @@ function scoresOf(found, model) {
 }
 
 function drawScores(found, model, history) {
-  const scores = Object.keys(scoresOf(found, model));
+  const scores = Object.keys(scoresOf(found, model)).filter((name) => history?.lines.has(name));
   document.getElementById("scores").parentElement.hidden = !scores.length;
   if (!scores.length) return;
   const middle = scores.filter((name) => !/ (baseline|lower|upper)$/.test(name));
   const now = middle.map((name) => `${name} ${quantity(history.lines.get(name)?.at(-1))}`);
-  scoreChart.draw(history, scores, middle.map((n) => [`${n} upper`, `${n} lower`]), `Golden scores of ${model} now: ${now.join(", ")}`);
+  const bands = middle.map((n) => [`${n} upper`, `${n} lower`]).filter(([upper]) => scores.includes(upper));
+  document.getElementById("scores-caption").textContent = `Golden scores of the same model${bands.length ? ", with 95 % intervals" : ""}`;
+  scoreChart.draw(history, scores, bands, `Golden scores of ${model} now: ${now.join(", ")}`);
 }
 
 function drawLatency(found) {
@@ -274,7 +274,7 @@ function tiles(found, traffic) {
     tile(label, worst ? seconds(worst.value) : UNKNOWN, doubted ? "quiet" : ""),
   ];
   if (least) {
-    shown.push(tile(`error budget left of ${least.slo}, the lowest${least.value < 0 ? `; spent ${quantity(1 - least.value)} times` : ""}`, percent(Math.max(0, least.value)),
+    shown.push(tile(`error budget left of ${least.slo}, the lowest${least.value < 0 ? `; ${overBudget(least.value)}` : ""}`, percent(Math.max(0, least.value)),
       least.value <= 0 ? "bad" : least.value < 0.25 ? "warn" : "good"));
   }
   if (watts.length) shown.push(tile(`power (${names(watts, "source").join(", ")})`, quantity(sum(watts), "W")));
@@ -299,11 +299,14 @@ function truth(found) {
   // Nothing of a model that is not well is green.
   const fine = (m) => (m.state === "SERVING" ? "good" : "");
   const answer = (m, value) => (value ? make("span", { class: fine(m) }, "yes") : word(value, "", "no"));
-  replace("truth", table("Readiness and probes by model", found.models, [
-    ["model", (m) => m.model], ["version", (m) => m.version],
-    ["ready", (m) => answer(m, m.ready)], ["serving", (m) => answer(m, m.serving)],
-    ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["detail", (m) => saidTo(found, m) || m.reason, "detail"],
-  ]));
+  const serving = found.models.filter((m) => m.serving).length;
+  return [`${serving} of ${found.models.length} models answered their latest probes`,
+    note("Ready is reported by the server. Serving is measured: the model answered an inference request correctly."),
+    table("Readiness and probes by model", found.models, [
+      ["model", (m) => m.model], ["version", (m) => m.version],
+      ["ready", (m) => answer(m, m.ready)], ["serving", (m) => answer(m, m.serving)],
+      ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["detail", (m) => saidTo(found, m) || m.reason, "detail"],
+    ])];
 }
 
 function draw(found) {
@@ -312,7 +315,7 @@ function draw(found) {
   if (ONE !== null) {
     replace("subject", make("a", { href: "." }, "all models"), ` › ${ONE}${found.models.length ? "" : ": Triton holds no such model"}`);
   }
-  const state = found.server.up == null ? "not known" : found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
+  const state = found.server.up == null ? (found.findings.length ? "not known" : "starting") : found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
   document.getElementById("server").replaceChildren(
     `${found.server.product || "The server"} ${found.server.version || "(version unknown)"} at ${found.target.url || found.target.grpc}: `,
     found.server.up == null ? make("span", { class: "quiet" }, state) : word(found.server.up && found.server.ready, state, state),
@@ -323,21 +326,7 @@ function draw(found) {
   tiles(found, traffic);
   headlines(found, traffic?.by);
   latency(found, time);
-  truth(found);
-  replace("optional", ...optional(found, time));
-  replace("events", (found.events || []).length ? table("Recent events", found.events, [
-    ["when", (e) => clock(e.at), "when"],
-    ["what", (e) => make("span", { class: e.level === "info" ? "" : e.level === "warning" ? "warn" : "bad" }, e.event)],
-    ["detail", (e) => e.detail, "detail"],
-  ]) : make("p", { class: "quiet" }, "None since this sidecar started."));
-  const failed = found.collectors.filter((c) => c.success === false);
-  const waiting = found.collectors.filter((c) => c.success == null).length;
-  const summary = failed.length ? `${names(failed, "collector").join(", ")} failed`
-    : `${found.collectors.length} collectors and probes, none failing${waiting ? `, ${waiting} not run yet` : ""}`;
-  fold("collectors", summary, failed.length > 0, table("Collectors and probes", found.collectors, [
-    ["collector", (c) => c.collector], ["last run", (c) => word(c.success, "ok", "failed")],
-    ["took", (c) => seconds(c.duration_seconds), "number"], ["failure", (c) => c.failure || ""],
-  ]));
+  sections(found);
   noteMarks(found, time);
   last = found;
   past = [...past.filter((one) => one.time > time - PAST_SECONDS), { found, time }];
@@ -377,5 +366,8 @@ async function watch() {
 }
 
 recall(rates);
+document.getElementById("unfold").addEventListener("click", unfold);
+document.addEventListener("click", openTarget);
+showUnfolded();
 document.getElementById("model").addEventListener("change", () => last && drawLatency(last));
 watch();

@@ -1,15 +1,62 @@
-// Sections that are there only where what they show is configured.
+// Sections under one line each; null where what they show is not configured.
 
-function optional(found, time) {
-  return [streamed(found), slos(found), drift(found, time), energy(found), golden(found), comparisons(found), runs(found)]
-    .filter(Boolean);
-}
+const SECTIONS = {
+  "Does it really serve?": truth, "Are the answers correct?": golden, "Service level objectives": slos,
+  "Streamed answers": streamed, Drift: drift, Comparisons: comparisons, "Energy and cost": energy,
+  "Load and chaos runs": runs, "Recent events": events, "What this sidecar does": collectors,
+};
+let isUnfolded = sessionStorage.getItem("unfolded") === "yes";
 
 function anchor(title) { return title.toLowerCase().replace(/[^a-z]+/g, "-").replace(/-$/, ""); }
 
-function section(title, note, ...content) {
-  return make("section", { "aria-label": title, id: anchor(title) }, make("h2", {}, title),
-    ...(note ? [make("p", {}, note)] : []), ...content);
+function note(text) { return make("p", { class: "quiet" }, text); }
+
+function sections(found) {
+  const wrong = new Set(found.findings.map((f) => f.section));
+  const worst = (found.findings.find((f) => f.state) || found.findings[0])?.section;
+  const links = ["Models", "Latency and traffic"].map((title) => make("a", { href: `#${anchor(title)}` }, title));
+  for (const [title, content] of Object.entries(SECTIONS)) {
+    const shown = content(found), isWrong = wrong.has(title);
+    fold(title, shown, isWrong, title === worst);
+    if (shown) links.push(make("a", { href: `#${anchor(title)}`, class: isWrong ? "bad" : "" }, title));
+  }
+  replace("contents", ...links.flatMap((link) => [link, " "]));
+}
+
+// The section of the worst finding opens when it is found; what a reader opened or closed stays so.
+function fold(title, shown, isWrong, isWorst) {
+  const id = anchor(title);
+  let part = document.getElementById(id);
+  if (!part) {
+    part = make("details", { id, ...(isUnfolded || location.hash === `#${id}` ? { open: "" } : {}) },
+      make("summary", {}, make("h2", {}, title), " ", make("span")), make("div", { id: `${id}-content` }));
+    document.getElementById("sections").append(part);
+  }
+  part.hidden = !shown;
+  if (!shown) return;
+  const [brief, ...content] = shown;
+  if (isWorst && part.dataset.worst !== "yes") part.open = true;
+  part.dataset.worst = isWorst ? "yes" : "no";
+  part.className = isWrong ? "wrong" : "";
+  part.querySelector("summary span").textContent = brief;
+  replace(`${id}-content`, ...content);
+}
+
+function unfold() {
+  isUnfolded = !isUnfolded;
+  sessionStorage.setItem("unfolded", isUnfolded ? "yes" : "no");
+  showUnfolded();
+}
+
+function showUnfolded() {
+  document.getElementById("unfold").textContent = isUnfolded ? "Fold all" : "Unfold all";
+  for (const part of document.querySelectorAll("details")) part.open = isUnfolded;
+}
+
+// A link to a section opens it.
+function openTarget({ target }) {
+  const link = target.closest("a[href^='#']"), part = link && document.getElementById(link.hash.slice(1));
+  if (part?.tagName === "DETAILS") part.open = true;
 }
 
 // One row for each model version whose streamed answers were traced.
@@ -29,9 +76,12 @@ function streamed(found) {
     return all?.count ? quantity(all.sum / all.count) : UNKNOWN;
   };
   const one = (name, labels) => (model) => labelled(found.series[name] || [], { model: model.model, version: model.version, ...labels })[0]?.value;
-  const joules = one("triton_token_energy_joules", { basis: "full" }), cache = one("triton_backend_kv_cache_usage_ratio", {});
+  const joules = (m) => labelled(found.series.triton_token_energy_joules || [], { model: m.model, version: m.version, basis: "full" })
+    .map((e) => quantity(1000 * e.value) + shareError(found, e)).find((text) => text.includes("±")) || NO_FIGURE;
+  const cache = one("triton_backend_kv_cache_usage_ratio", {});
   const waiting = one("triton_backend_requests_waiting", {});
-  return section("Streamed answers", "Time to the first response, and from each response to the next; the 95 % interval is grey.",
+  return [`Traced of ${listed(names(models, "model"))}`,
+    note("Time to the first response, and from each response to the next; the 95 % interval is grey."),
     table("Streamed answers by model", models, [
       ["model", (m) => m.model], ["version", (m) => m.version],
       ["first response, p50", cell("first_response", "0.5"), "number"], ["p99", cell("first_response", "0.99"), "number"],
@@ -39,17 +89,25 @@ function streamed(found) {
       ["responses per request", responses, "number"],
       ["waiting", (m) => waiting(m) == null ? UNKNOWN : quantity(waiting(m)), "number"],
       ["KV cache", (m) => cache(m) == null ? UNKNOWN : percent(cache(m)), "number"],
-      ["J per 1,000 tokens", (m) => joules(m) == null ? UNKNOWN : quantity(1000 * joules(m)), "number"],
-    ]));
+      ["J per 1,000 tokens", joules, "number"],
+    ])];
 }
+
+// A window of burn rates, in seconds. Of data that are younger, the rate is that of a shorter window.
+const BURN_WINDOWS = { "5m": 300, "1h": 3600, "6h": 21600 };
 
 function slos(found) {
   const budgets = found.series.triton_slo_error_budget_remaining_ratio || [];
   const objectives = found.series.triton_slo_objective_ratio || [];
   if (!objectives.length) return null;
-  const burn = (slo, window) => labelled(found.series.triton_slo_burn_rate || [], { slo, window })[0]?.value;
+  // The history begins with the sidecar; it is as long as the longest window, but for a step.
+  const age = Date.now() / 1000 - (rates.times[0] ?? Infinity) + 2 * RECORDED_STEP_SECONDS;
+  const burn = (slo, window) => (age < BURN_WINDOWS[window] ? "too early"
+    : quantity(labelled(found.series.triton_slo_burn_rate || [], { slo, window })[0]?.value));
   const left = (slo) => labelled(budgets, { slo })[0]?.value;
-  return section("Service level objectives", "At a burn rate of 1 the budget lasts exactly its window.",
+  const least = [...budgets].sort((a, b) => a.value - b.value)[0];
+  return [least ? `Lowest budget left: ${least.slo}, ${budgetLeft(least.value)}` : `${objectives.length} objectives, no events yet`,
+    note("At a burn rate of 1 the budget lasts exactly its window. A rate is shown once there are data of its whole window."),
     table("Objectives", objectives, [
       ["objective", (o) => o.slo],
       ["target", (o) => percent(o.value), "number"],
@@ -58,54 +116,39 @@ function slos(found) {
         const state = value == null ? "quiet" : value <= 0 ? "bad" : value < 0.25 ? "warn" : "good";
         return make("span", { class: state }, budgetLeft(value));
       }, "number"],
-      ...["5m", "1h", "6h"].map((w) => [`burn ${w}`, (o) => quantity(burn(o.slo, w)), "number"]),
-    ]));
+      ...Object.keys(BURN_WINDOWS).map((w) => [`burn ${w}`, (o) => burn(o.slo, w), "number"]),
+    ])];
 }
 
-const driftHistory = new Map();
-const DRIFT_COLUMNS = 40, DRIFT_ROWS = 30, DRIFT_STEP_SECONDS = 10;
+const DRIFT_ROWS = 30;
 
-function drift(found, time) {
-  const evidence = found.series.triton_feature_drift_evidence || [];
-  const alarms = found.series.triton_feature_drift_alarm || [];
-  if (!evidence.length && !(found.drift || []).length) return null;
-  const step = Math.floor(time / DRIFT_STEP_SECONDS);
-  for (const entry of evidence) {
-    const name = `${entry.model} / ${entry.feature}`;
-    if (!driftHistory.has(name)) driftHistory.set(name, new Map());
-    const steps = driftHistory.get(name);
-    steps.set(step, entry.value);
-    for (const at of steps.keys()) if (at <= step - DRIFT_COLUMNS) steps.delete(at);
-  }
-  for (const [name, steps] of driftHistory) if (Math.max(...steps.keys()) <= step - DRIFT_COLUMNS) driftHistory.delete(name);
-  const worst = [...evidence].sort((a, b) => b.value - a.value).slice(0, DRIFT_ROWS);
-  const alarmed = new Set(alarms.filter((a) => a.value).map((a) => `${a.model} / ${a.feature}`));
-  const thresholds = found.series.triton_model_drift_evidence_threshold || [];
-  const top = (model) => Math.max(1, ...labelled(thresholds, { model }).map((t) => t.value));
-  const cells = [];
-  for (const entry of worst) {
-    const name = `${entry.model} / ${entry.feature}`;
-    const marked = alarmed.has(name);
-    cells.push(make("span", { class: marked ? "bad" : "", title: name }, marked ? `${name} · alarm` : name));
-    for (let at = step - DRIFT_COLUMNS + 1; at <= step; at += 1) {
-      const value = driftHistory.get(name)?.get(at);
-      const share = value == null ? 0 : Math.max(0, Math.min(1, value / top(entry.model)));
-      cells.push(make("i", { style: { "--share": share.toFixed(3) } }));
-    }
-  }
-  const summary = worst.slice(0, 3).map((e) => `${e.feature} ${quantity(e.value)}`).join(", ");
-  const grid = make("div", {
-    class: "heat", role: "img",
-    "aria-label": `Evidence of drift by feature over the last minutes; strongest: ${summary || "none"}`,
-    style: { "grid-template-columns": `minmax(8rem, 14rem) repeat(${DRIFT_COLUMNS}, 1fr)` },
-  }, ...cells);
-  const models = found.series.triton_model_drift_alarm || [];
-  const alarming = models.filter((m) => m.value).map((m) => m.model);
-  const verdict = alarming.length
-    ? make("p", { class: "bad" }, `The data of ${alarming.join(", ")} drifted.`)
-    : make("p", {}, models.length ? "No model's data drifted." : "Not enough data yet.");
-  return section("Drift", `Evidence by feature over the last ${Math.round(DRIFT_COLUMNS * DRIFT_STEP_SECONDS / 60)} minutes, strongest first, the newest on the right; the full colour is the threshold of an alarm.`, verdict,
-    ...(worst.length ? [grid] : []));
+function drift(found) {
+  const watched = found.drift || [], evidence = found.series.triton_feature_drift_evidence || [];
+  if (!evidence.length && !watched.length) return null;
+  const alarms = new Set((found.series.triton_feature_drift_alarm || []).filter((a) => a.value).map((a) => `${a.model} ${a.feature}`));
+  const threshold = (e) => Math.max(1, ...labelled(found.series.triton_model_drift_evidence_threshold || [], { model: e.model }).map((t) => t.value));
+  // Both are logarithms: evidence below 0 speaks against a change.
+  const strongest = [...evidence].sort((a, b) => b.value - a.value).slice(0, DRIFT_ROWS);
+  const drifted = (found.series.triton_model_drift_alarm || []).filter((m) => m.value).map((m) => m.model);
+  const said = (w) => [...w.problems, ...w.caveats, ...w.blind_spots].join("; ");
+  return [drifted.length ? `The data of ${listed(drifted)} drifted` : evidence.length ? "No data drifted" : "Not enough data yet",
+    ...(watched.length ? [table("Watched data", watched, [
+      ["model", (w) => w.model], ["side", (w) => w.side], ["state", (w) => w.state.replaceAll("_", " ")],
+      ["rows of the reference", (w) => w.reference_rows ?? "", "number"], ["limits", said, "detail"],
+    ])] : []),
+    ...(strongest.length ? [captioned("Evidence of drift by feature", strongest, [
+      ["feature", (e) => e.feature], ["model", (e) => e.model],
+      ["state", (e) => (alarms.has(`${e.model} ${e.feature}`) ? make("span", { class: "bad" }, "alarm") : "no alarm")],
+      ["evidence, of the model's threshold", (e) => (e.value > 0 ? percent(e.value / threshold(e)) : "none"), "number"],
+    ])] : [])];
+}
+
+const NO_FIGURE = "not identifiable yet";
+
+// The error of a model's share of the energy; without one, or beyond 100 %, no figure of it holds.
+function shareError(found, { model, version, boundary, source }) {
+  const error = labelled(found.series.triton_model_energy_share_error_ratio || [], { model, version, boundary, source })[0]?.value;
+  return error <= 1 ? ` ± ${percent(error)}` : "";
 }
 
 function energy(found) {
@@ -116,24 +159,23 @@ function energy(found) {
   const each = joules.filter((e) => e.basis === "full");
   const of = (metric, e, basis) => (found.series[metric] || []).find((other) => Object.entries({ ...e, basis })
     .every(([label, value]) => label === "value" || !(label in other) || other[label] === value));
-  return section("Energy and cost", `Now: ${watts.join(", ") || UNKNOWN}. The source shows how reliable the values are.`,
+  const figure = (e, metric, basis) => (shareError(found, e) ? quantity(of(metric, e, basis)?.value, of(metric, e, basis)?.currency) : "");
+  const joule = "triton_inference_energy_joules";
+  const ofOne = (e) => figure(e, joule, "active") + shareError(found, e) || NO_FIGURE;
+  return [watts.join(", ") || each.map((e) => `${e.model}: ${ofOne(e)}`).join(", "),
+    note("The source shows how reliable the values are. A model's share of the power is known once its load has varied."),
     table("Energy by model", each, [
       ["model", (e) => e.model], ["version", (e) => e.version],
       ["boundary", (e) => e.boundary], ["source", (e) => e.source],
-      ["joules per inference", (e) => quantity(of("triton_inference_energy_joules", e, "active")?.value), "number"],
-      ["relative error", (e) => atMostAll(of("triton_model_energy_share_error_ratio", e)?.value), "number"],
-      ["with its idle share", (e) => quantity(e.value), "number"],
-      ["inferences/s per watt", (e) => quantity(of("triton_model_inferences_per_second_per_watt", e, "full")?.value), "number"],
-      ["cost of 1,000", (e) => {
-        const cost = of("triton_model_cost_per_thousand_inferences", e, "full");
-        return cost ? quantity(cost.value, cost.currency) : UNKNOWN;
-      }, "number"],
-    ]));
+      ["joules per inference", ofOne, "number"],
+      ["with its idle share", (e) => figure(e, joule, "full"), "number"],
+      ["inferences/s per watt", (e) => figure(e, "triton_model_inferences_per_second_per_watt", "full"), "number"],
+      ["cost of 1,000", (e) => figure(e, "triton_model_cost_per_thousand_inferences", "full"), "number"],
+    ])];
 }
 
-// Beyond 100 % the share is not known, by whichever factor.
-function atMostAll(ratio) { return ratio > 1 ? "over 100 %" : percent(ratio); }
-
+// As _WRONG in exporter/status/status_findings.py.
+const FAILED_CHECKS = { expected: "outputs differ", labels: "accuracy fell" };
 const HEADLINE_SCORES = ["accuracy", "match", "r2"];
 
 // The one score of a data set that people know it by; all others are folded.
@@ -186,8 +228,8 @@ function golden(found) {
     .find((b) => key(b) === key(s) && b.dataset === s.dataset && b.metric === s.metric)?.value;
   const checks = (s) => {
     const known = (found.series.triton_golden_failing || []).filter((f) => key(f) === key(s) && f.dataset === s.dataset);
-    const failing = known.filter((f) => f.value).map((f) => f.check);
-    return failing.length ? make("span", { class: "bad" }, `${failing.join(", ")} fail`) : known.length ? "pass" : UNKNOWN;
+    const failing = known.filter((f) => f.value).map((f) => FAILED_CHECKS[f.check] || f.check);
+    return failing.length ? make("span", { class: "bad" }, failing.sort().reverse().join(", ")) : known.length ? "pass" : UNKNOWN;
   };
   const columns = [
     ["model", (s) => s.model], ["version", (s) => s.version], ["data set", (s) => s.dataset],
@@ -198,7 +240,7 @@ function golden(found) {
   const parts = [];
   if (scores.length) {
     parts.push(table("Golden scores", headlineScores(scores), [...columns,
-      ["checks", checks]]));
+      ["checks", checks], ["detail", (s) => saidTo(found, s), "detail"]]));
     // The section is drawn anew each time; what was open stays open.
     const isOpen = document.getElementById("all-scores")?.open;
     parts.push(make("details", { id: "all-scores", ...(isOpen ? { open: "" } : {}) },
@@ -211,7 +253,9 @@ function golden(found) {
       ["state", (c) => word(!c.value, "in control", "out of control")],
     ]));
   }
-  return section("Are the answers correct?", "Answers to golden samples with known answers, and control charts.", ...parts);
+  const wrong = names((found.series.triton_golden_failing || []).filter((f) => f.value), "model");
+  return [wrong.length ? `Not those of ${listed(wrong)}` : scores.length ? "All golden checks pass" : "No golden data",
+    note("Answers to golden samples with known answers, and control charts."), ...parts];
 }
 
 const PAIR_LIMITS = {
@@ -229,7 +273,9 @@ function comparisons(found) {
   const rows = all.flatMap((c) => c.metrics.map((m) => ({ ...m, comparison: c.comparison })));
   const waits = all.filter((c) => c.next_pair).map((c) => ({ comparison: c.comparison, ...c.next_pair }));
   const problems = all.filter((c) => c.problem || c.failure);
-  return section("Comparisons", "The challenger against the champion: latency, energy and memory as relative differences (0.05 is 5 % more). Intervals are valid at every evaluation.",
+  const worse = rows.filter((v) => v.verdict === "worse").map((v) => `${v.comparison}: worse in ${v.metric}`);
+  return [worse.join("; ") || `${listed(names(all, "comparison"))}: nothing is worse so far`,
+    note("The challenger against the champion: latency, energy and memory as relative differences (0.05 is 5 % more). Intervals are valid at every evaluation."),
     ...problems.map((c) => make("p", { class: "bad" }, `${c.comparison}: ${c.problem || c.failure}`)),
     table("Verdicts", rows, [
       ["comparison", (v) => v.comparison], ["metric", (v) => v.metric],
@@ -244,13 +290,33 @@ function comparisons(found) {
     ...(waits.length ? [captioned("Next pair", waits, [
       ["comparison", (w) => w.comparison], ["waits for", (w) => PAIR_LIMITS[w.limit] || w.limit],
       ["seconds", (w) => quantity(w.seconds), "number"],
-    ])] : []));
+    ])] : [])];
 }
 
 function runs(found) {
   const going = found.series.triton_run_info || [];
   if (!going.length) return null;
-  return section("Load and chaos runs", "", table("Runs", going, [
+  return [listed(going.map((r) => `${r.run}: ${r.phase}`)), table("Runs", going, [
     ["run", (r) => r.run], ["kind", (r) => r.kind], ["profile", (r) => r.profile], ["phase", (r) => r.phase],
-  ]));
+  ])];
+}
+
+function events(found) {
+  const text = (e) => { const what = e.event.replaceAll("_", " "); return what[0].toUpperCase() + what.slice(1) + (e.detail ? `: ${e.detail}.` : "."); };
+  const [latest] = found.events;
+  return latest ? [`${moment(latest.at)} ${text(latest)}`, table("Recent events", found.events, [
+    ["when", (e) => moment(e.at), "when"],
+    ["what", (e) => make("span", { class: e.level === "info" ? "" : e.level === "warning" ? "warn" : "bad" }, text(e))],
+  ])] : null;
+}
+
+function collectors(found) {
+  const failed = found.collectors.filter((c) => c.success === false);
+  const waiting = found.collectors.filter((c) => c.success == null).length;
+  return [failed.length ? `${listed(names(failed, "collector"))} failed`
+    : `${found.collectors.length} collectors and probes, none failing${waiting ? `, ${waiting} not run yet` : ""}`,
+  table("Collectors and probes", found.collectors, [
+    ["collector", (c) => c.collector], ["last run", (c) => word(c.success, "ok", "failed")],
+    ["took", (c) => seconds(c.duration_seconds), "number"], ["failure", (c) => c.failure || ""],
+  ])];
 }

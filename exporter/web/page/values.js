@@ -56,8 +56,10 @@ function word(value, yes, no) {
   return make("span", { class: value ? "good" : "bad" }, value ? yes : no);
 }
 
-// What is left of an error budget: 0 % of one that was overspent, and how many times it was spent.
-function budgetLeft(value) { return value < 0 ? `0 %, spent ${quantity(1 - value)} times` : percent(value); }
+function overBudget(left) { return `${quantity(1 - left)} times over budget`; }
+
+// What is left of an error budget: 0 % of one that was overspent, and by how much.
+function budgetLeft(value) { return value < 0 ? `0 %, ${overBudget(value)}` : percent(value); }
 
 // wanted: columns, as [title, row => cell, "number"?]; details only where there are any. The roles stay where a phone shows each row as a block.
 function table(caption, rows, wanted) {
@@ -104,17 +106,6 @@ function keeping(place, redraw) {
   for (const e of place.querySelectorAll(".scroll")) e.scrollLeft = scrolled.get(name(e)) || 0;
   if (!isInside || document.activeElement === before) return;
   [...place.querySelectorAll("a, summary, [tabindex]")].find((e) => name(e) === wanted)?.focus({ preventScroll: true });
-}
-
-// Details under one line, opened when something goes wrong; what a reader opened or closed stays so.
-function fold(id, text, isWrong, ...children) {
-  const place = document.getElementById(id);
-  if (!place.firstChild) place.append(make("details", {}, make("summary")));
-  const details = place.firstChild, summary = details.firstChild;
-  if (isWrong && !summary.classList.contains("bad")) details.open = true;
-  summary.className = isWrong ? "bad" : "";
-  summary.textContent = text;
-  keeping(place, () => details.replaceChildren(summary, ...children));
 }
 
 function sum(entries, key = "value") {

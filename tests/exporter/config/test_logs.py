@@ -271,6 +271,16 @@ def test_a_library_logs_to_a_full_disk_without_an_error():
     assert logs.recent()[0]["event"] == "two"
 
 
+def test_a_recent_event_has_its_model_and_only_what_is_known():
+    logs.configure(LogSettings())
+    structlog.get_logger().warning(
+        "drift_alarm", model="m", features="age", correlations="", since_seconds=0.5
+    )
+    event = logs.recent()[0]
+    assert event["model"] == "m"
+    assert event["detail"].startswith("model m, features age, since seconds 0.5")
+
+
 def test_lines_of_one_kind_are_limited_and_those_left_out_are_counted(lines):
     now = [0.0]
     logs.configure(LogSettings(format="json"), clock=lambda: now[0])

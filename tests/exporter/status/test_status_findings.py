@@ -83,7 +83,7 @@ def test_of_a_server_that_is_down_only_that_is_said():
             Sample(catalogue.GOLDEN_FAILING, 1, (*KEY, "set", "labels")),
             "LYING",
             "m",
-            "returns wrong answers: golden labels fail",
+            "returns wrong answers: golden accuracy fell",
         ),
         (
             Sample(catalogue.OUTCOMES_DOUBTFUL, 1, KEY),
@@ -139,7 +139,7 @@ def test_a_model_that_does_not_serve_is_down_whatever_else_it_is():
     found, states = judged([lies], serving={KEY: False, OTHER: True})
     assert {f.text for f in found} == {
         "is ready, but does not answer correctly",
-        "returns wrong answers: golden labels fail",
+        "returns wrong answers: golden accuracy fell",
     }
     assert states == {KEY: "DOWN", OTHER: "SERVING"}
 
@@ -214,12 +214,13 @@ def test_a_worse_challenger_is_slow_where_production_waits_for_it(mode, metric, 
     assert states == BOTH_WELL | {OTHER: state}
 
 
-def test_a_challenger_that_is_worse_than_a_wrong_champion_is_said_to_be_so():
+@pytest.mark.parametrize("champion", ["m", "m:1"])
+def test_a_challenger_that_is_worse_than_a_wrong_champion_is_said_to_be_so(champion):
     found, _ = judged(
         [
             Sample(catalogue.GOLDEN_FAILING, 1, ("m", "1", "golden", "labels")),
             Sample(catalogue.COMPARISON_VERDICT, 1, ("new", "agreement", "worse")),
-            Sample(catalogue.COMPARISON_INFO, 1, ("new", "m:1", "n:2", "shadow")),
+            Sample(catalogue.COMPARISON_INFO, 1, ("new", champion, "n:2", "shadow")),
         ]
     )
     text = "n:2 is worse in agreement, but the champion returns wrong answers"
