@@ -171,7 +171,7 @@ function drawLatency(found) {
   const { source, entries } = quantilesOf(found, model);
   const middle = ["p50", "p99"].filter((name) => history.lines.has(name));
   const bands = middle.filter((n) => history.lines.has(`${n} upper`)).map((n) => [`${n} upper`, `${n} lower`]);
-  caption.textContent = `p50 and p99 of ${source}${bands.length ? ", with 95 % intervals" : ""}`;
+  caption.textContent = `${middle.join(" and ")} of ${source}${bands.length ? ", with 95 % intervals" : ""}`;
   latencyChart.draw(history, [...middle, ...bands.flat()], bands,
     `Latency of ${model} now: ${entries.map((e) => `${named(e.quantile)} ${seconds(e.value)}`).join(", ")}`);
   const rows = [...entries].sort((a, b) => a.quantile - b.quantile);
