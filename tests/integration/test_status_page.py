@@ -96,7 +96,7 @@ def test_it_says_first_what_needs_attention_and_leads_there(
             link.click()
             expect(page.locator(":target")).to_contain_text("Does it really serve?")
             first.get_by_role("link", name="TritonReadinessLie").first.click()
-            expect(page.locator("body")).to_contain_text("# TritonReadinessLie")
+            expect(page.get_by_role("main")).to_contain_text('{model="liar"}')
             page.go_back()
         # The model is mended; what its lie has cost is not.
         expect(link).to_be_hidden(timeout=WAIT_MS)
