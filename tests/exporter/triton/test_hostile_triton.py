@@ -59,7 +59,7 @@ def asked(address: str) -> bytes:
         (b"", b"H", 0.02),
         (b"HTTP/1.1 200 OK\r\nX: ", b"a", 0.02),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"a", 0.02),
-        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", 0),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", 0.02),
         (CHUNKED, b"1\r\na\r\n", 0.02),
         (CHUNKED + b"0\r\n", b"X: y\r\n", 0),
     ],
