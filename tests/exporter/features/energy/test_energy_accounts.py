@@ -30,7 +30,7 @@ class Machine:
         self.devices = devices
         self.idle = idle
         self.books = Books(window)
-        self.now = 0.0
+        self.now = self.ahead = 0.0
         self.joules = {d.key: 1e6 for d in devices}
         self.busy = dict.fromkeys((A, B), 0.0)
         self.production = dict.fromkeys((A, B), 0.0)
@@ -60,7 +60,7 @@ class Machine:
         self._read(faults)
         if look:
             self.look = WorkSnapshot(
-                self.now,
+                self.now + self.ahead,
                 {
                     key: ModelWork(
                         self.busy[key],
@@ -75,6 +75,7 @@ class Machine:
             )
         settled = self.books.settle(self.look, self.placement, self.now)
         if settled is not None:
+            assert settled.until <= self.now
             self.settled.append(settled)
 
     def _read(self, faults=frozenset()):
@@ -243,7 +244,6 @@ def test_executions_as_long_as_a_window_or_two_are_no_load_of_others(seconds, wa
             machine.second()
     (account,) = machine.books.devices.values()
     assert account.idle.others.watts == 0
-    # A window in which nothing more was booked has nobody's power.
     assert account.power.watts(A) == pytest.approx(watts, rel=0.05)
 
 
@@ -292,10 +292,12 @@ def test_a_model_runs_where_tritons_page_says_it_does():
     assert shares == ((0.75, ""), (0.25, "MIG-7"))
 
 
-def test_windows_are_at_least_as_long_as_configured():
+@pytest.mark.parametrize("ahead", [0.0, 0.4])
+def test_windows_are_at_least_as_long_as_configured_and_end_when_measured(ahead):
     machine = Machine(board(), window=5.0)
-    for _ in range(31):
-        machine.second()
+    machine.ahead = ahead
+    for number in range(33):
+        machine.second(look=not ahead or number % 5 == 0)
     assert len(machine.settled) == 6
     assert all(math.isclose(s.seconds, 5.0) for s in machine.settled)
 

@@ -149,19 +149,6 @@ def test_every_minute_is_counted_to_a_thousandth_though_the_counter_starts_over(
     assert sorted(resets.values()) == [0, 4]
 
 
-def test_models_get_what_they_took_within_five_percent(fleet):
-    for second in range(401):
-        fleet.second(mix(second))
-    attributed = defaultdict(float)
-    for labels, value in fleet.values(catalogue.MODEL_ENERGY).items():
-        attributed[labels[:2]] += value
-    for key, truth in fleet.spent.items():
-        assert attributed[key] == pytest.approx(truth, rel=0.05)
-    joules = fleet.values(catalogue.INFERENCE_ENERGY)
-    assert joules[*A, "gpu", "nvml", "active"] == pytest.approx(3.2, rel=0.05)
-    assert joules[*B, "gpu", "nvml", "active"] == pytest.approx(1.3, rel=0.05)
-
-
 def test_the_error_of_a_share_is_shown_once_it_is_known(fleet):
     place = ("gpu", "nvml")
     for second in range(95):

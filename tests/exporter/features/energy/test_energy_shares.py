@@ -106,6 +106,16 @@ def test_effective_windows_are_fewer_where_power_fluctuates_slowly(memory, least
     assert least < np.nanmedian(found) < most
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_models_watts_are_told_from_slow_load_of_others_by_differences(seed):
+    rng, power = np.random.default_rng(seed), BusyPower()
+    for number, level in enumerate(autoregressive(rng, 240, 0.98)):
+        busy = rng.uniform(0, 1)
+        joules = 60 + 200 * busy + 50 * level
+        power.learn(joules, 1.0, {"a": busy}, 60.0, until=float(number))
+    assert power.watts("a") == pytest.approx(200, rel=0.02)
+
+
 def test_the_error_of_a_share_falls_with_the_windows_and_is_unknown_before_there_are_twenty():
     assert np.isnan(list(learnt(19).values())).all()
     few, many = learnt(40), learnt(240)
