@@ -225,7 +225,7 @@ def widening(blocks: int, confidence: float, freedom: float = np.inf) -> float:
 
     Degrees of freedom: B / 2 - 2, or `freedom` if that is less, but at least 2.
     """
-    degrees = min(blocks // _BLOCKS_A_RUN - 2, freedom)
+    degrees = min(blocks / _BLOCKS_A_RUN - 2, freedom)
     return dependence.widening(max(int(degrees), 2), confidence)
 
 
@@ -294,11 +294,9 @@ def _nearest(levels: Levels, rate: float, near: NDArray[np.bool_]) -> NDArray[np
     with np.errstate(divide="ignore"):
         distance = np.abs(np.log(levels.rates / rate))
     order = np.argsort(distance)
-    before = (
-        np.cumsum(np.where(near, blocks, 0)[order]) - np.where(near, blocks, 0)[order]
-    )
+    held = (near * blocks)[order]
     kept = np.zeros_like(near)
-    kept[order] = before < _ENOUGH_BLOCKS
+    kept[order] = np.cumsum(held) - held < _ENOUGH_BLOCKS
     return near & kept
 
 

@@ -51,7 +51,7 @@ def trend(rates: Floats, counts: Floats, misses: Floats) -> Trend | None:
         bend = design.T @ (design * expected[:, None]) + 1e-9 * np.eye(2)
         step = np.linalg.solve(bend, design.T @ (misses - expected))
         longest = float(np.abs(step).max())
-        line = line + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
+        line = line + step / max(1.0, longest / _LONGEST_STEP)
     if not np.isfinite(line).all() or line[1] < _LEAST_SLOPE:
         return None
     return Trend(float(line[0]), float(line[1]), centre)

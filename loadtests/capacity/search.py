@@ -32,7 +32,7 @@ _FEWEST: Final = 10  # requests of a run, if the budget has the time for them
 _CHANCE: Final = 0.001  # low, since requests near each other miss together
 _LEAST_MISSED: Final = 2  # runs at the lowest rate
 _SPARED: Final = 0.05  # without a miss, 3 / allowed requests
-_LEAST_OF_START: Final = 1 / 6  # where to stop below a start of less than 6 requests/s
+_LEAST_OF_START: Final = 6.0  # where to stop below a start of less than 6 requests/s
 _FEW: Final = 200  # resamples while searching; the result takes more
 
 
@@ -83,7 +83,7 @@ class Search:
 
     def run(self, start_rate: float) -> Ending:
         """Bracket the boundary from `start_rate`, then gather runs about it."""
-        least = min(self.settings.least_rate, start_rate * _LEAST_OF_START)
+        least = min(self.settings.least_rate, start_rate / _LEAST_OF_START)
         self.settings = self.settings.model_copy(update={"least_rate": least})
         start = min(start_rate, self.settings.most_rate)
         self._began = self.clock() if self.clock else 0.0
@@ -187,10 +187,10 @@ class Search:
 
     def _bracket(self, rate: float) -> float | None:
         """Return a rate near the boundary, by halving on a logarithmic scale."""
-        low = high = None
         settings = self.settings
-        while low is None or high is None or high / low > _BRACKET:
-            if self.spent_seconds > settings.budget_seconds / 2 and low and high:
+        low, high, half = 0.0, np.inf, settings.budget_seconds / 2
+        while high > _BRACKET * low:
+            if self.spent_seconds > half and low and high < np.inf:
                 break
             if self.spent_seconds > settings.budget_seconds or self.stopped():
                 return None
@@ -208,13 +208,11 @@ class Search:
             rate = self._between(low, high)
         return float(np.sqrt(low * high))
 
-    def _between(self, low: float | None, high: float | None) -> float:
-        if low is None and high is not None:
+    def _between(self, low: float, high: float) -> float:
+        if not low:
             return max(high / _FACTOR, self.settings.least_rate)
-        if high is None and low is not None:
+        if high == np.inf:
             return min(low * _FACTOR, self.settings.most_rate)
-        assert low is not None  # noqa: S101 - one of both is always known
-        assert high is not None  # noqa: S101
         return float(np.sqrt(low * high))
 
     def _next(self, centre: float) -> float:

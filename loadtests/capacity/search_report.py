@@ -193,7 +193,7 @@ def _bounds(found: Estimate) -> Bounds:
     """Return the estimate with its bounds; an open bound is None."""
     return Bounds(
         estimate=found.rate,
-        low=found.low if found.low > 0 else None,
+        low=found.low or None,
         high=finite(found.high),
     )
 
@@ -217,7 +217,7 @@ def _conclusion(bench: Bench, found: Findings, capacity: Capacity | None) -> str
     slo = bench.slo.text
     if capacity is not None:
         ends = capacity.requests_per_second
-        if ends.low is None or ends.high is None:
+        if None in {ends.low, ends.high}:
             return (
                 f"not enough data: {slo} seems to hold up to {ends.estimate:.4g} "
                 "requests/s, with too few runs for an interval"
@@ -321,4 +321,4 @@ def exit_of(report: CapacityReport) -> int:
     if report.capacity is None:
         return EXIT_INVALID
     ends = report.capacity.requests_per_second
-    return EXIT_OK if ends.low is not None and ends.high is not None else EXIT_INVALID
+    return EXIT_INVALID if None in {ends.low, ends.high} else EXIT_OK

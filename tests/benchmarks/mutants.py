@@ -78,6 +78,7 @@ AREAS: Final = {
         ("loadtests/capacity/*.py", "loadtests/distributed/coordinator.py",
          "loadtests/engine/recorder.py"),
         ("tests/loadtests/test_capacity_statistics.py", "tests/loadtests/test_capacity_start.py",
+         "tests/loadtests/test_capacity_search.py",
          "tests/loadtests/test_capacity_page.py", "tests/loadtests/test_slo.py",
          "tests/loadtests/test_load_result.py",
          "tests/loadtests/test_capacity_levels.py",

@@ -47,6 +47,7 @@ def report(low=90.0, high=110.0, estimate=100.0, **changes) -> CapacityReport:
     [
         ({}, 0, "good"),
         ({"low": None, "high": None}, 3, "note"),
+        ({"low": None}, 3, "note"),
         ({"valid": False, "reasons": ["noise"]}, 3, "bad"),
         ({"ending": "no_rate_holds", "capacity": None, "levels": []}, 1, "note"),
         ({"ending": "every_rate_holds", "capacity": None}, 1, "note"),

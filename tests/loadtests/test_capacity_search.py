@@ -12,10 +12,6 @@ from simulated_queues import (
 )
 
 from loadtests.capacity.campaign import CampaignSettings, left_to_search
-from loadtests.capacity.estimate import estimate
-from loadtests.capacity.observation import (
-    Observation,
-)
 from loadtests.capacity.search import Search, SearchSettings
 
 
@@ -160,50 +156,11 @@ def test_a_term_that_nobody_misses_changes_nothing_however_short_the_runs(
     assert both.by_term[1] == np.inf
 
 
-def test_the_worst_of_several_terms_is_the_boundary() -> None:
-    rng = np.random.default_rng(6)
-    runs = []
-    for rate in np.repeat([90.0, 95.0, 100.0, 105.0, 110.0, 116.0], 4):
-        due = np.sort(rng.random(3000)) * 6
-        first = rng.random(3000) < 0.01 * (rate / 130) ** 15
-        second = rng.random(3000) < 0.001 * (rate / 100) ** 15
-        runs.append(run_of(rate, due, np.stack([first, second], axis=1), 6))
-    found = estimate(runs, np.array([0.01, 0.001]), rng)
-    assert found.rate == pytest.approx(100, rel=0.05)
-    assert found.low < 100 < found.high
-    assert found.by_term[0] > found.by_term[1]
-    # Independent requests have no dispersion to speak of.
-    assert found.dispersion == pytest.approx(1.0, abs=0.6)
-    assert found.effective_requests is not None
-    assert 0.2 < found.effective_requests / sum(run.requests for run in runs) < 1.5
-
-
 def test_a_start_that_takes_long_costs_budget_and_not_more_time() -> None:
     settings = CampaignSettings()
     whole = settings.search.budget_seconds
     usual = settings.reference_seconds + 15.0
     assert left_to_search(settings, usual).budget_seconds == whole
     late = left_to_search(settings, usual + 30.0).budget_seconds
-    assert whole - 30.0 <= late < whole
+    assert late == pytest.approx(whole - 30.0)
     assert left_to_search(settings, 1e6).budget_seconds == whole / 2
-
-
-@pytest.mark.parametrize("boundary", [94.5, 96.0, 98.5])
-def test_between_no_miss_and_overload_nothing_is_known_of_the_boundary(
-    boundary,
-) -> None:
-    """A server that misses nothing up to its boundary, and a tenth beyond it."""
-    rng = np.random.default_rng(9)
-    runs = [
-        Observation(
-            rate=rate,
-            counts=(counts := rng.poisson(rate, 6).astype(float)),
-            misses=(rng.binomial(counts.astype(int), 0.1 * (rate > boundary)))[:, None],
-            block_seconds=1.0,
-        )
-        for rate in (66.0, 81.0, 89.0, 94.0, 99.0, 106.0)
-        for _ in range(3)
-    ]
-    found = estimate(runs, np.array([0.01]), rng)
-    assert found.low <= boundary <= found.high
-    assert found.high <= 106.0

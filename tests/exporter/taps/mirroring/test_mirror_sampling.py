@@ -58,13 +58,6 @@ def test_a_pause_fills_a_bucket_no_further_than_a_second():
     assert 60 < found < 150
 
 
-def test_models_do_not_take_from_each_other():
-    _, taken = sampler()
-    for _ in range(1_000):
-        taken.take("busy", 10.0)
-    assert taken.take("quiet", 10.0)
-
-
 def test_another_rate_begins_anew():
     _, taken = sampler()
     while taken.take("m", 10.0):
