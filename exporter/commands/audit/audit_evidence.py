@@ -63,9 +63,8 @@ class Listed:
 
     @property
     def failed(self) -> bool:
-        """Return whether it should be loaded and is not."""
-        entry = self.entry
-        return not entry.ready and entry.state != "" and entry.reason != "unloaded"
+        """Return whether it should be loaded and is not; one that is loading has not."""
+        return self.entry.state == "UNAVAILABLE" and self.entry.reason != "unloaded"
 
 
 @dataclass(frozen=True)
@@ -152,11 +151,8 @@ class Evidence:
 
     @property
     def broken(self) -> int:
-        """Number of versions that failed to load; those that are loading have not."""
-        return sum(
-            listed.failed and listed.entry.state == "UNAVAILABLE"
-            for listed in self.listed
-        )
+        """Number of versions that failed to load."""
+        return sum(listed.failed for listed in self.listed)
 
     # The server.
 

@@ -47,14 +47,14 @@ LISTED_CHECKS: Final[tuple[Check[Listed], ...]] = (
     ),
     Check(
         id="model-not-ready",
-        severity="warning",
-        holds=lambda it: it.failed,
+        severity=lambda it: "warning" if it.failed else "info",
+        holds=lambda it: it.failed or it.entry.state in {"LOADING", "UNLOADING"},
         title="{key} is {it.entry.state}",
         evidence=lambda it: [
             measure("reason", it.entry.reason or None, "", "RepositoryIndex")
         ],
-        advice="Repair what the reason names and load it again, or remove it from the "
-        "repository.",
+        advice="Wait while it loads or unloads. Otherwise repair what the reason names and "
+        "load it again, or remove it from the repository.",
     ),
 )
 

@@ -126,6 +126,8 @@ def test_few_requests_in_the_window_claim_no_headroom():
 def test_a_model_that_is_loading_has_not_failed():
     loading = having(inventory=server(IndexEntry("n", "1", "LOADING", "")))
     assert "readiness-not-strict" not in ids(loading)
+    severities = {f.id: f.severity for f in conclude(loading)}
+    assert severities["model-not-ready"] == "info"
 
 
 def test_of_very_many_models_trace_settings_are_read_of_some():
