@@ -5,7 +5,9 @@ const SECTIONS = {
   "Streamed answers": streamed, Drift: drift, Comparisons: comparisons, "Energy and cost": energy,
   "Load and chaos runs": runs, "Recent events": events, "What this sidecar does": collectors,
 };
-let isUnfolded = sessionStorage.getItem("unfolded") === "yes";
+// A browser that blocks the data of sites has no storage.
+const kept = (() => { try { return sessionStorage; } catch { return {}; } })();
+let isUnfolded = kept.unfolded === "yes";
 
 function anchor(title) { return title.toLowerCase().replace(/[^a-z]+/g, "-").replace(/-$/, ""); }
 
@@ -44,7 +46,7 @@ function fold(title, shown, isWrong, isWorst) {
 
 function unfold() {
   isUnfolded = !isUnfolded;
-  sessionStorage.setItem("unfolded", isUnfolded ? "yes" : "no");
+  kept.unfolded = isUnfolded ? "yes" : "no";
   showUnfolded();
 }
 
