@@ -47,7 +47,10 @@ def test_what_is_normal_is_folded_and_what_is_wrong_is_open(
     settings, start_sidecar, opened
 ) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
-        sidecar = start_sidecar(settings(fake, slos=SLOS))
+        # A busy machine shall not make anything look wrong.
+        server = {"kind": "server", "interval_seconds": 10}
+        config = settings(fake, probe={"timeout_seconds": 10}, collectors=[server])
+        sidecar = start_sidecar(config | {"slos": SLOS})
         sidecar.wait(lambda page: page.value("triton_model_serving", model="m") == 1)
         page = opened(sidecar.port, folded=True)
         serves, goals = (
