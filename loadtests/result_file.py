@@ -131,7 +131,7 @@ def from_document(document: Any, source: str = "the result") -> RunResult:
         ) from None
 
 
-class _Document(BaseModel):
+class _Document(BaseModel, allow_inf_nan=False):
     """The parts of a file that `summary` does not repeat."""
 
     about: About

@@ -32,11 +32,11 @@ from loadtests.command_options import (
 from loadtests.distributed.coordinator import Coordinator, status_of
 from loadtests.distributed.worker import WorkerRun
 from loadtests.errors import EXIT_USAGE, PlanError
+from loadtests.json_file import publish
 from loadtests.report import run_document
 from loadtests.report.run_report import report_of
 from loadtests.scenario import ClosedLoop
 from loadtests.scenario_options import check_outputs, scenario_of
-from pages import page_text
 
 if TYPE_CHECKING:
     from loadtests.scenario import Scenario
@@ -223,15 +223,14 @@ def _conclude(environment: Any, seconds: float) -> None:
     result = coordinator.result()
     if environment.process_exit_code is None:
         environment.process_exit_code = status_of(result)
-    file: Path | None = environment.parsed_options.result
-    if file is not None:
-        try:
-            result_file.write(result, file)
-        except PlanError as error:
-            log.error("%s", error)  # noqa: TRY400 - the reason is in the message
-            environment.process_exit_code = EXIT_USAGE
-    text = page_text.render(run_document.document(report_of(result)))
-    sys.stdout.write(f"\n{text}")
+    named = argparse.Namespace(json=environment.parsed_options.result, html=None)
+    written = "" if named.json is None else result_file.text(result)
+    sys.stdout.write("\n")
+    try:
+        publish(named, run_document.document(report_of(result)), written)
+    except PlanError as error:
+        log.error("%s", error)  # noqa: TRY400 - the reason is in the message
+        environment.process_exit_code = EXIT_USAGE
     sys.stdout.flush()
 
 

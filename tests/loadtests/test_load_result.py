@@ -219,9 +219,12 @@ def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
         (lambda d: d | {"histograms": {}}, "is incomplete: KeyError: 'from_intended'"),
         (lambda d: d | {"about": {"mode": "open"}}, "about.protocol: Field required"),
         (lambda d: d | {"errors": "none"}, "errors: Input should be a valid dict"),
-        (
-            lambda d: d | {"duration_seconds": 10**400},
-            "is incomplete: duration_seconds",
+        *(
+            (
+                lambda d, seconds=seconds: d | {"duration_seconds": seconds},
+                "is incomplete: duration_seconds",
+            )
+            for seconds in (10**400, math.inf)
         ),
     ],
 )
