@@ -15,7 +15,7 @@ from drift.season import HOURS, MIN_WEEKS, Season
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from drift.projection import Projection
+    from drift.projection import Projection, Scores
 
     Floats = NDArray[np.float64]
     Counted = NDArray[np.int64] | NDArray[np.uint32]
@@ -28,7 +28,7 @@ _SCORES: Final = 2
 
 
 class BlockSums:
-    """The sums of up to `MAX_BLOCKS` stretches of rows, exact, in 96 bytes a feature."""
+    """The sums of up to `MAX_BLOCKS` stretches of rows, exact, in 128 bytes a feature."""
 
     def __init__(self, features: int) -> None:
         self.rows: list[int] = []
@@ -147,7 +147,7 @@ class Rescoring:
         scale = moments(old.scale, cells)
         number = np.maximum(old.coarse(cells), 1.0)
 
-        def left(before: Floats, after: Floats, known: tuple[Floats, Floats]) -> Floats:
+        def left(before: Scores, after: Scores, known: tuple[Floats, Floats]) -> Floats:
             mean, deviation = known[0][:, None], known[1][:, None]
             return old.coarse((after - (before - mean) / deviation) * cells) / number
 
@@ -191,7 +191,7 @@ class Rescoring:
         return replace(block, location=location, scale=scale)
 
 
-def moments(scores: Floats, cells: Counted) -> tuple[Floats, Floats]:
+def moments(scores: Scores, cells: Counted) -> tuple[Floats, Floats]:
     """Mean and deviation, over all rows, of scores that are the sample's, (features,)."""
     number = np.maximum(cells[:, : ABOVE + 1].sum(axis=1, dtype=np.float64), 1.0)
     mean = np.einsum("fc,fc->f", scores, cells) / number

@@ -98,10 +98,6 @@ class Baseline:
         total = self.ordered.sum(axis=1, dtype=np.float64)
         return np.asarray(self.ordered / np.maximum(total, 1.0)[:, None])
 
-    def coarse(self, counts: Counts) -> Floats:
-        """Counts in the coarse bins (features, BINS)."""
-        return self.profile.projection.coarse(counts.cells)
-
     def compare(self, window: Counts) -> Comparison:
         """A window of counts over the same cells."""
         return Comparison(self, window)
@@ -131,7 +127,7 @@ class Comparison:
     @cached_property
     def bins(self) -> Floats:
         """The window's counts in coarse bins, (features, BINS)."""
-        return self.baseline.coarse(self.window)
+        return self.baseline.profile.projection.coarse(self.window.cells)
 
     @cached_property
     def size(self) -> Floats:

@@ -57,7 +57,7 @@ class ProfileBuilder:
     The first `sample_rows` rows, up to the end of a chunk, choose cells and quantiles,
     and the scores and coarse bins that dependence is measured in; all rows are counted.
     Blocks for the overdispersion double in size whenever there are `MAX_BLOCKS` of them.
-    Of a block the sums are kept, 96 bytes a feature, not the counts.
+    Of a block the sums are kept, 128 bytes a feature, not the counts.
     """
 
     def __init__(

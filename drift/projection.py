@@ -28,10 +28,14 @@ if TYPE_CHECKING:
     from drift.window import Counts
 
     Floats = NDArray[np.float64]
+    Scores = NDArray[np.float32]
     Integers = NDArray[np.int64]
     Counted = NDArray[np.int64] | NDArray[np.uint32]
 
-BINS: Final = 16
+BINS: Final = 24
+"""Few enough rows in each that what moves within one is not much (`docs/decisions/drift.md`)."""
+FEWER_BINS: Final = 16
+"""Of references made before there were `BINS`."""
 EVENTS: Final = ("missing", "infinite", "outside")
 ORDERED_CELLS: Final = ABOVE + 1
 
@@ -50,8 +54,8 @@ class Projection:
     cells that the reference left empty between cells of single values, or `BINS`.
     """
 
-    location: Floats
-    scale: Floats
+    location: Scores
+    scale: Scores
     bins: NDArray[np.int8]
     used: Integers
     ordered: NDArray[np.bool_]
@@ -134,8 +138,10 @@ class Summary:
         )
 
 
-def project(reference: Counts, cut: Collection[int] = ()) -> Projection:
-    """Scores and bins from the reference's counts.
+def project(
+    reference: Counts, cut: Collection[int] = (), most: int = BINS
+) -> Projection:
+    """Scores and at most `most` bins from the reference's counts.
 
     Of the features in `cut` every value has its cell: cells without any are for values
     that the reference did not have.
@@ -148,19 +154,19 @@ def project(reference: Counts, cut: Collection[int] = ()) -> Projection:
     for index in range(features):
         values = reference.cells[index, :ORDERED_CELLS]
         if index in cut and values.any() and not values.all():
-            bins[index, :ORDERED_CELLS] = _with_gaps(values)
+            bins[index, :ORDERED_CELLS] = _with_gaps(values, most)
             between[index] = bins[index].max(where=bins[index] < BINS, initial=0)
         elif ordered[index]:
-            bins[index, :ORDERED_CELLS] = _equal_shares(values)
+            bins[index, :ORDERED_CELLS] = _equal_shares(values, most)
         else:
             bins[index, : UNSEEN + 1] = _categories(
-                reference.cells[index, : UNSEEN + 1]
+                reference.cells[index, : UNSEEN + 1], most
             )
     used = np.where(bins < BINS, bins, -1).max(axis=1).astype(np.int64) + 1
     return Projection(location, scale, bins, used, ordered, between)
 
 
-def _scores(cells: Counted, ordered: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _scores(cells: Counted, ordered: NDArray[np.bool_]) -> tuple[Scores, Scores]:
     from scipy.special import ndtri  # noqa: PLC0415 - 0.1 s, not at import
 
     inside = cells[ordered, :ORDERED_CELLS].astype(np.float64)
@@ -169,10 +175,10 @@ def _scores(cells: Counted, ordered: NDArray[np.bool_]) -> tuple[Floats, Floats]
     rank = np.clip(middle, 0.5, total - 0.5) / total
     scores = np.where(total > 1, ndtri(np.clip(rank, 1e-12, 1 - 1e-12)), 0.0)
     # Zeros that are never written to take no memory: those of categories.
-    location, scale = np.zeros((2, cells.shape[0], CELLS))
-    location[ordered, :ORDERED_CELLS] = _standardised(scores, inside, total)
-    squares = location[ordered, :ORDERED_CELLS] ** 2
-    scale[ordered, :ORDERED_CELLS] = _standardised(squares, inside, total)
+    location, scale = np.zeros((2, cells.shape[0], CELLS), np.float32)
+    normal = _standardised(scores, inside, total)
+    location[ordered, :ORDERED_CELLS] = normal
+    scale[ordered, :ORDERED_CELLS] = _standardised(normal**2, inside, total)
     return location, scale
 
 
@@ -184,16 +190,16 @@ def _standardised(scores: Floats, weight: Floats, total: Floats) -> Floats:
     return np.where(varies, centred / np.sqrt(np.where(varies, variance, 1.0)), 0.0)
 
 
-def _with_gaps(counts: Counted) -> Integers:
+def _with_gaps(counts: Counted, most: int) -> Integers:
     """Coarse bins of the cells with values, and a last one of all those without."""
     filled = counts > 0
     bins = np.zeros(counts.shape[0], np.int64)
-    bins[filled] = _equal_shares(counts[filled], BINS - 1)
+    bins[filled] = _equal_shares(counts[filled], most - 1)
     bins[~filled] = bins.max() + 1
     return bins
 
 
-def _equal_shares(counts: Counted, most: int = BINS) -> Integers:
+def _equal_shares(counts: Counted, most: int) -> Integers:
     """Coarse bins along an ordered feature; a cell with a bin's share stands alone."""
     total = int(counts.sum())
     if total == 0:
@@ -214,7 +220,7 @@ def _equal_shares(counts: Counted, most: int = BINS) -> Integers:
     return bins
 
 
-def _categories(counts: Counted) -> Integers:
+def _categories(counts: Counted, most: int) -> Integers:
     """Coarse bins of categories, chosen as little as possible by their own counts.
 
     Singling out the commonest values would bias their reference shares upward, and
@@ -227,13 +233,13 @@ def _categories(counts: Counted) -> Integers:
     bins = np.zeros(counts.shape[0], np.int64)
     filled = np.flatnonzero(values)
     if counts[OTHER] > 0:
-        common = filled[values[filled] * BINS >= total][: BINS - 1]
+        common = filled[values[filled] * most >= total][: most - 1]
         bins[common] = np.arange(1, common.size + 1)
         return bins
-    if filled.size < BINS:
+    if filled.size < most:
         bins[filled] = np.arange(1, filled.size + 1)
         return bins
-    bins[:OTHER] = _equal_shares(values)
+    bins[:OTHER] = _equal_shares(values, most)
     return bins
 
 

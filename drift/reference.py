@@ -19,6 +19,7 @@ from drift.names import FEW_NAMES
 from drift.projection import (
     BINS,
     EVENTS,
+    FEWER_BINS,
     ORDERED_CELLS,
     Projection,
     Summary,
@@ -94,6 +95,8 @@ class Profile:
     """Why there is no `joint`, as a limit; "" also where there is no pair of columns."""
     joint_name: str = field(default=JOINT, compare=False)
     """The feature's name, which two profiles of one model must not share."""
+    bins: int = BINS
+    """Most coarse bins of a feature."""
     read_as: str = field(default="", compare=False)
     """Checksum of the file it was read from, "" where it was made here."""
 
@@ -130,7 +133,7 @@ class Profile:
     @cached_property
     def projection(self) -> Projection:
         """Scores and coarse bins, from the counts."""
-        return project(self.counts, frozenset(self.grid.cuts))
+        return project(self.counts, frozenset(self.grid.cuts), self.bins)
 
     @cached_property
     def summary(self) -> Summary:
@@ -246,6 +249,7 @@ def _payload(profile: Profile) -> dict[str, Any]:
         "joint": profile.joint.state() if profile.joint else profile.no_joint,
         "rows": profile.rows,
         "cells": profile.counts.cells,
+        "bins": profile.bins,
         "levels": LEVELS,
         "quantiles": profile.quantiles,
         "dispersion": {
@@ -257,7 +261,7 @@ def _payload(profile: Profile) -> dict[str, Any]:
             "unit_rows": profile.dispersion.unit_rows,
             "reach_rows": _finite(profile.dispersion.reach_rows),
             "shown": [
-                [feature, shown]
+                [feature, shown[:, : profile.bins]]
                 for feature, shown in enumerate(profile.dispersion.shown)
                 if np.isfinite(shown).all()
             ],
@@ -296,6 +300,9 @@ def _restore(payload: dict[str, Any]) -> Profile:
     cells = np.array(payload["cells"], np.int64).reshape(-1, CELLS)
     if not cells.shape[0] == schema.numeric + len(categories) == features:
         raise StateError(f"{cells.shape[0]} counts, {features} features")
+    bins = int(payload.get("bins", FEWER_BINS))
+    if not 1 < bins <= BINS:
+        raise StateError(f"{bins} coarse bins; want 2 to {BINS}")
     grid, spread, season = payload["grid"], payload["dispersion"], payload["season"]
     return Profile(
         schema,
@@ -318,7 +325,7 @@ def _restore(payload: dict[str, Any]) -> Profile:
             _floats(spread["events"]).reshape(features, -1),
             _floats(spread["growth"]).reshape(features),
             _floats(spread["unit_rows"]).reshape(features, -1),
-            _shown(spread, features),
+            _shown(spread, features, bins),
             np.inf if spread["reach_rows"] is None else float(spread["reach_rows"]),
         ),
         int(payload["blocks"]),
@@ -329,6 +336,7 @@ def _restore(payload: dict[str, Any]) -> Profile:
         _weekdays(payload),
         model,
         str(no_joint),
+        bins=bins,
     )
 
 
@@ -354,10 +362,12 @@ def _floats(values: object) -> Floats:
     return np.array(values, np.float64)
 
 
-def _shown(spread: dict[str, Any], features: int) -> Floats:
+def _shown(spread: dict[str, Any], features: int, bins: int) -> Floats:
     found = Dispersion.independent(features).shown
     for feature, shares in spread.get("shown", ()):
-        found[_place(feature, features)] = shares
+        place = _place(feature, features)
+        found[place] = 0.0
+        found[place, :, :bins] = shares
     known = found[~np.isnan(found)]
     if not ((known >= 0) & (known <= 1)).all():
         raise StateError("invalid shares in the reference; want numbers from 0 to 1")

@@ -61,8 +61,8 @@ class Psi(Statistic):
 
     Reference: Siddiqi (2006), Credit Risk Scorecards; the null after Yurdakul (2018).
 
-    When not to use it: with few rows against a fixed threshold (100 rows in 16 bins
-    have 0.15 without any change), or where the order of the bins matters.
+    When not to use it: with few rows against a fixed threshold (100 rows in 24 bins
+    have 0.23 without any change), or where the order of the bins matters.
     """
 
     kind = "psi"

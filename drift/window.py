@@ -7,7 +7,7 @@ or over replicas, gives bit for bit what one pass over all rows would have given
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -315,26 +315,3 @@ class Accumulator:
         self._rows = total.rows
         self._violations = Counter(total.violations)
         self._hours = Counter(total.hours)
-
-
-class SlidingWindow:
-    """The last `panes` closed windows, kept apart so that the oldest can leave."""
-
-    def __init__(self, panes: int) -> None:
-        if panes < 1:
-            raise StateError(f"a sliding window of {panes} panes; use at least 1")
-        self._panes: deque[Counts] = deque(maxlen=panes)
-
-    def push(self, counts: Counts) -> Counts:
-        """Add the newest window and return the sum of those that remain."""
-        self._panes.append(counts)
-        return self.total()
-
-    def total(self) -> Counts:
-        """The sum of the panes."""
-        return merged(self._panes)
-
-    @property
-    def panes(self) -> tuple[Counts, ...]:
-        """Oldest first."""
-        return tuple(self._panes)

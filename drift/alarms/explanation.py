@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MAX_BINS: Final = 3
-_NAMES: Final = ("location", "scale", "shape", *EVENTS, "range")
+CHANNELS: Final = ("location", "scale", "shape", *EVENTS, "range")
+"""The kinds of change that alarms detect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def _culprit(
     )
     return Culprit(
         profile.names[feature],
-        _NAMES[int(np.argmax(log_evidence))],
+        CHANNELS[int(np.argmax(log_evidence))],
         float(log_evidence.max()),
         shift,
         float(np.sqrt(max(variance, 0.0))),

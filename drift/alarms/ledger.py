@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drift.projection import BINS, EVENTS, Summary, trials
+from drift.projection import BINS, EVENTS, FEWER_BINS, Summary, trials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,6 +194,9 @@ def _spacing(age: int) -> int:
 
 def _restored(saved: object, shape: tuple[int, ...]) -> Floats:
     sums = np.array(saved, np.float64)
+    if sums.shape[-1] <= _TRIALS - BINS + FEWER_BINS + 1:
+        # Saved when there were fewer bins.
+        sums = np.insert(sums, [4 + FEWER_BINS] * (BINS - FEWER_BINS), 0.0, axis=-1)
     if sums.shape[-1:] == (_TRIALS,):
         # Saved before trials had a field of their own.
         sums = np.append(

@@ -67,7 +67,10 @@ def score_tilts(
 ) -> tuple[Tilts, Tilts]:
     """Return the moments of location and scale scores under the reference counts."""
     inside = np.where(projection.bins < projection.used[:, None], cells, 0)
-    return tilts(projection.location, inside), tilts(projection.scale, inside)
+    location, scale = (
+        scores.astype(np.float64) for scores in (projection.location, projection.scale)
+    )
+    return tilts(location, inside), tilts(scale, inside)
 
 
 def of_mean(

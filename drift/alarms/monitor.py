@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from drift.alarms import likelihood_ratios
-from drift.alarms.explanation import Culprit, e_benjamini_hochberg, explain
+from drift.alarms.explanation import (
+    CHANNELS,
+    Culprit,
+    e_benjamini_hochberg,
+    explain,
+)
 from drift.alarms.ledger import RECENT, Ledger, Sums, pack
 from drift.errors import UNREADABLE, StateError
 from drift.grid import feature_slices
 from drift.joint_counting import Pair
-from drift.projection import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-CHANNELS: Final = ("location", "scale", "shape", *EVENTS, "range")
 WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 
 # The evidence of this many features, all starts and sizes of change, takes 2 MB.

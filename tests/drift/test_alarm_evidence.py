@@ -10,8 +10,8 @@ from drifting_data import SCHEMA, draw
 from scipy import stats
 
 from drift.alarms import likelihood_ratios
-from drift.alarms.explanation import e_benjamini_hochberg
-from drift.alarms.monitor import CHANNELS, AlarmSettings, Monitor
+from drift.alarms.explanation import CHANNELS, e_benjamini_hochberg
+from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.errors import StateError
 from drift.fitting import fit
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,9 +43,10 @@ def test_a_restored_monitor_goes_on_to_the_same_verdicts():
         )
 
 
-def test_sums_that_were_saved_without_trials_are_restored():
+@pytest.mark.parametrize("left_out", [range(20, 28), [*range(20, 28), 31]])
+def test_sums_that_were_saved_with_fewer_bins_or_without_trials_are_restored(left_out):
     rng = np.random.default_rng(12)
-    profile = fit(SCHEMA, draw(rng, 1000))
+    profile = replace(fit(SCHEMA, draw(rng, 1000)), bins=16)
     monitor, again = Monitor(profile, SETTINGS), Monitor(profile, SETTINGS)
     data = draw(rng, 100)
     data["x"][:7, 0] = np.nan
@@ -52,8 +54,8 @@ def test_sums_that_were_saved_without_trials_are_restored():
     state = saved(monitor)
     ledger = state["ledger"]
     old = {
-        "total": ledger["total"][..., :-1],
-        "since": [sums[..., :-1] for sums in ledger["since"]],
+        "total": np.delete(ledger["total"], left_out, axis=-1),
+        "since": [np.delete(sums, left_out, axis=-1) for sums in ledger["since"]],
     }
     again.resume({**state, "ledger": {**ledger, **old}})
     for name in ("total", "since"):
@@ -75,9 +77,9 @@ def test_foreign_state_is_refused_and_changes_nothing():
 
 
 def test_state_stays_small_however_long_it_runs():
-    ledger = Ledger(np.ones((3, 24)))
+    ledger = Ledger(np.ones((3, 32)))
     for _ in range(5000):
-        ledger.push(np.ones((3, 24)))
+        ledger.push(np.ones((3, 32)))
         ages = ledger.ages
         assert len(ages) <= MAX_STARTS
         # A change begins at most half its age after a start that is remembered.
@@ -88,8 +90,8 @@ def test_state_stays_small_however_long_it_runs():
 
 def test_the_sums_before_and_since_a_start_are_those_of_its_windows():
     rng = np.random.default_rng(11)
-    reference = rng.normal(size=(2, 24))
-    windows = rng.normal(size=(200, 2, 24))
+    reference = rng.normal(size=(2, 32))
+    windows = rng.normal(size=(200, 2, 32))
     ledger = Ledger(reference)
     for window in windows:
         ledger.push(window)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from drift.alarms import likelihood_ratios
-from drift.alarms.monitor import CHANNELS, Monitor
+from drift.alarms.explanation import CHANNELS
+from drift.alarms.monitor import Monitor
 from drift.dispersion import Dispersion, estimate
 from drift.features import Schema, Tensor
 from drift.fitting import fit

@@ -52,7 +52,7 @@ def told():
         alarms.append(verdict.alarm)
         found += [counts.cells, verdict.features, np.array(verdict.log_evidence)]
         found += [c.log_evidence for c in verdict.culprits]
-        found += [baseline.coarse(counts)]
+        found += [baseline.profile.projection.coarse(counts.cells)]
         found += [each.distance(baseline.compare(counts)) for each in EVERY]
     assert True in alarms[8:16]
     assert not any(alarms[:8])

@@ -32,6 +32,7 @@ def test_a_reference_of_0_1_0_is_read_and_says_what_it_does_not_see():
     zips = np.array([f"z{i}" for i in rng.integers(0, 200, 3000)], object)
     same = {"x": numbers(rng, 3000).astype(np.float32), "c": zips}
     assert profile.to_bytes() == Profile.from_bytes(profile.to_bytes()).to_bytes()
+    assert profile.projection.used.max() == 16
     found = judge(profile, window_of(profile, same))
     assert found.outcome == "no_drift"
     assert found.blind_spots[1:] == (NO_JOINT,)
@@ -64,6 +65,7 @@ def test_a_reference_made_now_sees_between_its_values_and_has_no_blind_spot():
         (lambda told: told["grid"]["cuts"][0].__setitem__(0, 7), "feature 7 of 2"),
         (lambda told: told["dispersion"]["shown"].append([9, 0.5]), "feature 9"),
         (lambda told: told["dispersion"]["shown"].append([0, 1.5]), "invalid shares"),
+        (lambda told: told.update(bins=99), "99 coarse bins"),
     ],
 )
 def test_cells_and_shares_that_cannot_be_are_refused(spoil, problem):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from drift_command import told
@@ -25,17 +27,18 @@ def day(rng, share, rows=100):
     return {"x": rng.normal(size=(rows, 1)), "c": source[:, None]}
 
 
-def trending(rng):
+def trending(rng, bins=24):
     """The reference of a source whose share of the rows grows from 15 to 49 %."""
     builder = ProfileBuilder(SCHEMA)
     for number in range(DAYS):
         builder.add(day(rng, 0.15 + 0.34 * number / DAYS))
-    return Profile.from_bytes(builder.build().to_bytes())
+    return Profile.from_bytes(replace(builder.build(), bins=bins).to_bytes())
 
 
-def test_a_source_that_vanishes_after_a_trend_is_named_within_two_months():
+@pytest.mark.parametrize("bins", [16, 24])
+def test_a_source_that_vanishes_after_a_trend_is_named_within_two_months(bins):
     rng = np.random.default_rng(1)
-    profile = trending(rng)
+    profile = trending(rng, bins)
     monitor = Monitor(profile, SETTINGS)
     raised = []
     for number in range(60):

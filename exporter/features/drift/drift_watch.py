@@ -14,10 +14,9 @@ from drift import codec
 from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.comparison import Baseline
 from drift.errors import UNREADABLE, StateError
-from drift.projection import BINS
 from drift.season import hour_of_week
 from drift.statistics import STATISTICS
-from drift.window import Counts, SlidingWindow
+from drift.window import Counts, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +94,7 @@ class Watch:
         self.statistics = WatchStatistics()
         self.violations: Counter[str] = Counter()
         """Schema violations by kind, of every request so far."""
-        self.coarse: Floats = np.zeros((len(profile.names), BINS))
+        self.coarse: Floats = np.zeros_like(self.baseline.bins)
         """Values by coarse bin, of every row so far."""
         self._settings = settings
         self._clock = clock
@@ -105,7 +104,7 @@ class Watch:
         self._window = profile.accumulator()
         self._known = {tensor.name for tensor in profile.schema.tensors}
         self._odd: Counter[str] = Counter()
-        self._sliding = SlidingWindow(settings.window.panes)
+        self._panes: deque[Counts] = deque(maxlen=settings.window.panes)
         self._monitor = Monitor(
             profile,
             AlarmSettings(
@@ -165,7 +164,7 @@ class Watch:
         for (kind, _), number in self._restored.violations.items():
             kinds[kind] -= number
         self.violations = self._closed_violations + kinds + odd
-        fresh = self.baseline.coarse(counts) - self._restored.coarse
+        fresh = self.profile.projection.coarse(counts.cells) - self._restored.coarse
         self.coarse = self._closed_coarse + fresh
         self.statistics = replace(
             self.statistics, rows=self._rows_before + counts.rows - self._restored.rows
@@ -185,7 +184,8 @@ class Watch:
             alarms=self.statistics.alarms + verdict.raised,
             alarm_since=since if verdict.alarm else None,
         )
-        self._publish(wall, self._sliding.push(counts), verdict)
+        self._panes.append(counts)
+        self._publish(wall, merged(self._panes), verdict)
 
     def _publish(self, closed_at: float, total: Counts, verdict: Verdict) -> None:
         comparison = self.baseline.compare(total)
@@ -217,7 +217,7 @@ class Watch:
                 "age_seconds": self._clock() - self._opened,
                 "opened_at": self._opened_at,
                 "closed_at": self.result.closed_at if self.result else None,
-                "panes": [pane.state() for pane in self._sliding.panes],
+                "panes": [pane.state() for pane in self._panes],
                 "times": list(self._times),
                 "alarm_since": self.statistics.alarm_since,
             },
@@ -242,7 +242,9 @@ class Watch:
             if payload.get("batch") is not None:
                 self._window.restore_batch(payload["batch"])
             self._restored = _Restored(
-                opened.rows, self.baseline.coarse(opened), opened.violations
+                opened.rows,
+                self.profile.projection.coarse(opened.cells),
+                opened.violations,
             )
             self._opened = self._clock() - max(float(payload["age_seconds"]), 0.0)
             self._opened_at = opened_at
@@ -257,10 +259,9 @@ class Watch:
             raise StateError(f"cannot read the state: {error!r}") from error
 
     def _resume(self, closed_at: float, panes: list[Counts]) -> None:
-        for pane in panes:
-            self._sliding.push(pane)
+        self._panes.extend(panes)
         # A window without rows changes nothing and has the present verdict.
         profile = self.profile
         nothing = Counts.empty(len(profile.names), profile.schema.numeric)
         verdict = self._monitor.update(nothing)
-        self._publish(closed_at, self._sliding.total(), verdict)
+        self._publish(closed_at, merged(self._panes), verdict)
