@@ -30,7 +30,7 @@ from drift.joint_counting import JointCounter
 from drift.season import HOURS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -157,16 +157,6 @@ def _hours(payload: dict[str, Any]) -> dict[int, int]:
 
 def _violations(payload: dict[str, Any]) -> dict[tuple[str, str], int]:
     return {(str(k), str(t)): int(n) for k, t, n in payload["violations"]}
-
-
-def merged(parts: Iterable[Counts]) -> Counts:
-    """Return the sum of at least one part."""
-    total: Counts | None = None
-    for part in parts:
-        total = part if total is None else total + part
-    if total is None:
-        raise StateError("nothing to merge; give at least one part")
-    return total
 
 
 def _narrow(cells: Integers, rows: int) -> Integers:

@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from drift.projection import Projection
+    from drift.projection import Projection, Scores
 
     Floats = NDArray[np.float64]
 
@@ -43,7 +43,9 @@ class Tilts:
     down: Floats
 
 
-def tilts(scores: Floats, cells: NDArray[np.int64] | NDArray[np.uint32]) -> Tilts:
+def tilts(
+    scores: Floats | Scores, cells: NDArray[np.int64] | NDArray[np.uint32]
+) -> Tilts:
     """Exponential moments of standardised `scores` (features, cells) under `cells`.
 
     With few rows a moment is only known up to what was seen; it is never below the
@@ -52,7 +54,8 @@ def tilts(scores: Floats, cells: NDArray[np.int64] | NDArray[np.uint32]) -> Tilt
     share = cells / np.maximum(cells.sum(axis=1, keepdims=True), 1)
 
     def ratio(shift: float) -> Floats:
-        moment = (share * np.exp(np.clip(shift * scores, -700.0, 700.0))).sum(axis=1)
+        exponent = np.multiply(shift, scores, dtype=np.float64)
+        moment = (share * np.exp(np.clip(exponent, -700.0, 700.0))).sum(axis=1)
         safe = np.where(moment > 0, moment, 1.0)
         return np.maximum(2.0 * np.log(safe) / shift**2, 1.0)
 
@@ -67,10 +70,7 @@ def score_tilts(
 ) -> tuple[Tilts, Tilts]:
     """Return the moments of location and scale scores under the reference counts."""
     inside = np.where(projection.bins < projection.used[:, None], cells, 0)
-    location, scale = (
-        scores.astype(np.float64) for scores in (projection.location, projection.scale)
-    )
-    return tilts(location, inside), tilts(scale, inside)
+    return tilts(projection.location, inside), tilts(projection.scale, inside)
 
 
 def of_mean(
@@ -206,6 +206,8 @@ def of_range(after: Floats, shown: Floats) -> Floats:
     from scipy.special import betaln, xlogy  # noqa: PLC0415 - 0.1 s, not at import
 
     known = np.isfinite(shown).all(axis=1)
+    if not known.any():
+        return np.full(after.shape[:-1], _NOTHING)
     least, greatest = (np.where(known, shown[:, side], 0.5) for side in (0, 1))
     least = least / (least + SLACK * (1.0 - least))
     greatest = SLACK * greatest / (SLACK * greatest + 1.0 - greatest)

@@ -6,6 +6,8 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +18,7 @@ from drift.comparison import Baseline
 from drift.errors import UNREADABLE, StateError
 from drift.season import hour_of_week
 from drift.statistics import STATISTICS
-from drift.window import Counts, merged
+from drift.window import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -185,9 +187,10 @@ class Watch:
             alarm_since=since if verdict.alarm else None,
         )
         self._panes.append(counts)
-        self._publish(wall, merged(self._panes), verdict)
+        self._publish(wall, verdict)
 
-    def _publish(self, closed_at: float, total: Counts, verdict: Verdict) -> None:
+    def _publish(self, closed_at: float, verdict: Verdict) -> None:
+        total = reduce(add, self._panes)
         comparison = self.baseline.compare(total)
         scores = tuple(
             Score(
@@ -264,4 +267,4 @@ class Watch:
         profile = self.profile
         nothing = Counts.empty(len(profile.names), profile.schema.numeric)
         verdict = self._monitor.update(nothing)
-        self._publish(closed_at, merged(self._panes), verdict)
+        self._publish(closed_at, verdict)
