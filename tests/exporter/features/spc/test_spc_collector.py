@@ -334,17 +334,6 @@ class TestState:
         assert second.value("triton_spc_alarm", "cusum") == 1
         assert second.value("triton_spc_samples_total") == 30
 
-    def test_a_draft_of_a_process_that_was_killed_is_written_over(
-        self, tmp_path
-    ) -> None:
-        path = tmp_path / "spc.json"
-        (tmp_path / ".spc.json.new").write_bytes(b"x" * 100_000)
-        scene = Scene(signal(), state_file=path)
-        scene.look(score(0.97))
-        scene.collector.close()  # type: ignore[attr-defined]
-        assert [found.name for found in tmp_path.iterdir()] == ["spc.json"]
-        assert json.loads(path.read_bytes())["signals"]
-
     @pytest.mark.parametrize(
         "change",
         [
