@@ -24,10 +24,9 @@ class Shape:
     """Distribution of the rows of answers; each array has one value a row.
 
     `scores` are probabilities where the output is one of classes, else None, and with
-    it the rest but `norm`. What is not finite in an answer is NaN here.
+    it the rest. What is not finite in an answer is NaN here.
     """
 
-    norm: Floats
     scores: Floats | None = None
     confidence: Floats | None = None
     predicted: Ints | None = None
@@ -47,13 +46,12 @@ def shape_of(
     whether scores of classes are logits; None judges by these rows.
     """
     if output.dtype.kind not in "biuf":
-        return Shape(np.full(len(output), np.nan))
+        return Shape()
     rows = output.reshape(len(output), -1).astype(np.float64)
-    norm = np.sqrt(np.square(rows).sum(axis=1))
     if classes is None:
         classes = 1 < rows.shape[1] <= MAX_CLASSES and _may_be_probabilities(rows)
     if not classes:
-        return Shape(norm)
+        return Shape()
     if logits is None:
         logits = bool(no_probabilities(rows).any())
     scores = probabilities(rows, logits)
@@ -62,7 +60,6 @@ def shape_of(
     best = filled.max(axis=1)
     alone = (filled == best[:, None]).sum(axis=1) == 1
     return Shape(
-        norm,
         scores,
         np.where(finite, best, np.nan),
         np.where(alone & np.isfinite(best), filled.argmax(axis=1), -1),

@@ -97,9 +97,6 @@ OUTPUT_CONFIDENCE: Final = MetricSpec(
     " golden:DATASET, production (mirrored).",
     _OUTPUT,
 )
-OUTPUT_NORM: Final = MetricSpec(
-    "triton_output_norm", "Mean Euclidean norm of the latest answers.", _OUTPUT
-)
 OUTPUT_CLASS: Final = MetricSpec(
     "triton_output_class_ratio",
     "Share of the latest answers that predict each class, up to class 99.",

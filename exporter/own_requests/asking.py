@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from exporter import errors
 from exporter.access.probe_base import Verdict, outcome_of
@@ -14,7 +14,7 @@ from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
 from exporter.own_requests.sending import send
 from exporter.triton.protocol_types import ModelSpec
-from exporter.triton.tensors import decode
+from exporter.triton.tensors import array_dtype, decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from exporter.access.probe_base import Transport
     from exporter.own_requests.execution_evidence import Watched
     from exporter.triton.protocol_types import Array, InferReply, InferRequest
+
+_EXACT_BITS: Final = 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,20 +156,13 @@ class Asker:
         shape = list(tensor.shape)
         if self.spec.max_batch_size > 0 and inputs:
             shape[0] = len(next(iter(inputs.values())))
+        dtype = array_dtype(tensor.datatype)
+        # Without a range integers are 0 or 1, which would repeat at once.
+        far = 2 ** (min(8 * dtype.itemsize, _EXACT_BITS) - 1) - 1
         alone = ModelSpec(self.spec.name, self.spec.version, (tensor,), ())
         settings = InputSettings(
             shape=tuple(max(1, size) for size in shape),
-            range=_FAR.get(tensor.datatype),
+            range=(0, far) if dtype.kind in "iu" else None,
         )
         payload = make_payload(alone, {name: settings}, self.rng)
         return payload.inputs, payload.datatypes
-
-
-# Without a range integers are 0 or 1, which would repeat at once.
-_FAR = {
-    kind: (0, 2 ** (bits - 1) - 1)
-    for kind, bits in (
-        ("INT8", 8), ("INT16", 16), ("INT32", 32), ("INT64", 53),
-        ("UINT8", 8), ("UINT16", 16), ("UINT32", 32), ("UINT64", 53),
-    )
-}  # fmt: skip

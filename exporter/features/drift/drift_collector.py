@@ -13,6 +13,7 @@ from exporter.access.inventory import versions_of
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.features.drift import drift_samples
 from exporter.features.drift.drift_embedding import EmbeddedTexts
+from exporter.features.drift.drift_state import Store
 from exporter.features.drift.drift_subject import Subject
 from exporter.samples import Sample
 
@@ -51,10 +52,6 @@ class DriftCollector:
         self.subjects: dict[tuple[str, str], Subject] = {}
         self._wanted: dict[str, tuple[Subject, ...]] = {}
         self._subscription: Subscription | None = None
-        self._foresees = any(
-            entry.forecast is not None and entry.forecast.accuracy_floor is not None
-            for entry in settings.entries
-        )
         self._present: set[str] = set()
         self._full = False
         self._predecessor: DriftCollector | None = None
@@ -75,8 +72,14 @@ class DriftCollector:
             )
         self._discover()
         accuracies = self._accuracies()
-        for subject in self.subjects.values():
+        for key, subject in list(self.subjects.items()):
             subject.step(accuracies.get(subject.model))
+            if subject.embedded is not None and subject.embedded.is_updated:
+                log.warning("drift_embedding_model_changed", model=subject.model)
+                subject.close()
+                subject.embedded.discard()
+                del self.subjects[key]
+                self._discover()
         return list(self._samples())
 
     def close(self) -> None:
@@ -147,14 +150,16 @@ class DriftCollector:
                     log.warning("drift_models_full", most=MAX_SUBJECTS, first=model)
                 self._full = True
                 return None
+            embedded = None
+            if entry.embedding is not None:
+                store = Store(entry.state, model, entry.watched)
+                embedded = EmbeddedTexts(entry.embedding, self._access, store)
             self.subjects[key] = Subject(
                 entry,
                 model,
                 clock=self._access.clock,
                 wall_clock=self._wall_clock,
-                embedded=None
-                if entry.embedding is None
-                else EmbeddedTexts(entry.embedding, self._access),
+                embedded=embedded,
             )
         return self.subjects[key]
 
@@ -186,12 +191,11 @@ class DriftCollector:
     def _accuracies(self) -> dict[str, float]:
         """The estimated accuracy of each model, the worst of its versions."""
         found: dict[str, float] = {}
-        if self._foresees:
-            for sample in self._access.exposed():
-                estimated = sample.spec is catalogue.ESTIMATED_ACCURACY
-                if estimated and isinstance(sample, Sample):
-                    model = sample.labels[0]
-                    found[model] = min(sample.value, found.get(model, sample.value))
+        for sample in self._access.exposed():
+            estimated = sample.spec is catalogue.ESTIMATED_ACCURACY
+            if estimated and isinstance(sample, Sample):
+                model = sample.labels[0]
+                found[model] = min(sample.value, found.get(model, sample.value))
         return found
 
     def _samples(self) -> Iterator[AnySample]:

@@ -15,6 +15,7 @@ import structlog
 from drift.errors import ProfileError
 from drift.text_features import MAX_CHARACTERS
 from exporter.errors import DeadlineError, TritonError, UnavailableError
+from exporter.features.drift.drift_state import FORMER, PROFILE
 from exporter.features.drift.drift_tensors import Declared
 from exporter.own_requests.asking import Asker
 from exporter.own_requests.embedding import TextEmbedder
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from drift.reference import Profile
     from exporter.access.collector_base import Access
     from exporter.features.drift.drift_settings import DriftEmbeddingSettings
+    from exporter.features.drift.drift_state import Store
     from exporter.triton.protocol_types import ModelSpec
 
     Tensors = Mapping[str, NDArray[np.generic[Any]]]
@@ -33,17 +36,25 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 SUFFIX: Final = ".embedding"
+_MARK: Final = "embedder"
 MAX_HELD: Final = 512
 """Limit of the texts that wait: 8 MiB with the limit of each."""
 _TIMEOUT_SECONDS: Final = 5.0
 _MOST_SECONDS: Final = 10.0
 """Limit of the time of one round; what is left then is dropped."""
+_FIXED: Final = b"The quick brown fox jumps over the lazy dog 1234567890 times."
+_MOST_NOISE: Final = 0.045
+"""Distance of two embeddings of one text by one model, in lengths: a cosine of 0.999.
+
+Rounding to 8 bits causes 0.008, to half precision less than 0.001."""
 
 
 class EmbeddedTexts:
     """A random sample of one tensor's texts. `add` is thread-safe."""
 
-    def __init__(self, settings: DriftEmbeddingSettings, access: Access) -> None:
+    def __init__(
+        self, settings: DriftEmbeddingSettings, access: Access, store: Store
+    ) -> None:
         self.name = settings.tensor + SUFFIX
         self._settings = settings
         self._clock = access.clock
@@ -62,6 +73,11 @@ class EmbeddedTexts:
         self._seen = 0
         self._taken_at = access.clock()
         self._failing = False
+        self._mark: NDArray[np.float32] | None = None
+        """Embedding of `_FIXED` by the model of all rows so far, if it is known."""
+        self._store = store
+        self.is_updated = False
+        """True if the model is not the one of the rows so far any more."""
 
     def embedder(self) -> ModelSpec | None:
         """The model that embeds; None while the server does not have it."""
@@ -108,7 +124,10 @@ class EmbeddedTexts:
                 self._held[place] = text
 
     def rows(self) -> Tensors:
-        """Embed as many of the drawn texts as the rate allows; empty where none is."""
+        """Embed as many of the drawn texts as the rate allows; empty where none is.
+
+        Before them, embed a fixed text, which shows whether the model was updated.
+        """
         now = self._clock()
         # No more than come in a minute, or one: an idle time is not made up for.
         rate = self._settings.texts_per_second
@@ -118,9 +137,38 @@ class EmbeddedTexts:
         with self._lock:
             texts, self._held, self._seen = self._held, [], 0
         self._taken_at = now
+        for marks in self._embedded([_FIXED] if texts else []):
+            self._compare(marks[0])
+        if self.is_updated:
+            return {}
         order = self._rng.permutation(len(texts))[: int(most)]
         vectors = self._embedded([texts[place] for place in order])
         return {self.name: np.concatenate(vectors)} if vectors else {}
+
+    def _compare(self, mark: NDArray[np.float32]) -> None:
+        if self._mark is None or self._mark.shape != mark.shape:
+            self._mark = mark
+        apart = np.linalg.norm(mark - self._mark)
+        self.is_updated = bool(apart > _MOST_NOISE * np.linalg.norm(self._mark))
+
+    def save(self, reference: Profile) -> None:
+        """Write the embedding of the fixed text by the model of a reference."""
+        if self._mark is not None:
+            whose = reference.fingerprint.encode()
+            self._store.write(_MARK, whose, b"\n", self._mark.tobytes())
+
+    def recall(self, reference: Profile) -> None:
+        """Read what `save` wrote for the same reference."""
+        whose, _, mark = (self._store.read(_MARK) or b"").partition(b"\n")
+        if whose == reference.fingerprint.encode() and len(mark) % 4 == 0:
+            self._mark = np.frombuffer(mark, np.float32)
+
+    def discard(self) -> None:
+        """Set aside the references that were learnt before the model was updated."""
+        reason = f"embedding model {self._settings.model!r} was updated"
+        for what in (PROFILE, FORMER):
+            if self._store.read(what) is not None:
+                self._store.set_aside(what, reason)
 
     def _embedded(self, texts: list[bytes]) -> list[NDArray[np.float32]]:
         model, found = self._settings.model, []

@@ -128,13 +128,14 @@ class Subject:
         if profile is None:
             self._learn(schema)
         elif self.watch is None or self.watch.profile is not profile:
+            if self.embedded is not None:
+                self.embedded.recall(profile)
             self._watch(profile)
             self._stop_learning()
         self._rows, self.problems = rows, problems
         if problems:
-            self._log(
-                "warning", "drift_versions_not_watched", reason="; ".join(problems)
-            )
+            reason = "; ".join(problems)
+            self._log("warning", "drift_versions_not_watched", reason=reason)
 
     def _counted(self, schema: Schema) -> tuple[Rows, tuple[str, ...]]:
         """Return how rows are counted, and why those of some versions are not.
@@ -163,24 +164,26 @@ class Subject:
             for version, error in refused.items()
         )
 
-    def _wanted_schemas(self) -> Iterator[Schema]:
-        """Yield what would be learnt of each version, the latest first.
+    def _wanted_schemas(self) -> list[Schema]:
+        """Return what would be learnt of each version, the latest first.
 
         Raises:
             DriftError: nothing can be learnt of any; it is the problem of the latest.
         """
-        problem, can_be_learnt = None, False
+        found, problems = [], []
         for tensors in self._versions.values():
             try:
-                yield schema_of(tensors, self.settings.features, self.settings.text)
-                can_be_learnt = True
+                found += [
+                    schema_of(tensors, self.settings.features, self.settings.text)
+                ]
             except DriftError as error:
-                problem = problem or error
-        if problem is not None and not can_be_learnt:
-            raise problem
+                problems.append(error)
+        if problems and not found:
+            raise problems[0]
+        return found
 
     def _schema_to_learn(self) -> Schema:
-        wanted = list(self._wanted_schemas())
+        wanted = self._wanted_schemas()
         if self.learner is not None and self.learner.schema in wanted:
             return self.learner.schema
         return wanted[0]
@@ -190,7 +193,7 @@ class Subject:
         path = self.settings.reference
         if path is not None:
             return self._unless_known(read_whole(path))
-        wanted = list(self._wanted_schemas())
+        wanted = self._wanted_schemas()
         for profile in self._learnt_before():
             if not all(profile.schema.differences(schema) for schema in wanted):
                 return profile
@@ -248,7 +251,8 @@ class Subject:
             watch, self._former = former, None
         else:
             watch = self._restored(profile) if known else self._fresh(profile)
-            self._recall_outlook()
+            if self.settings.forecast is not None:
+                self._reads(_OUTLOOK, self.outlooks.restore)
         if self.settings.learn is None:
             self._former = None
         else:
@@ -273,28 +277,24 @@ class Subject:
                 self._log("warning", event, reason="; ".join(reasons))
 
     def _restored(self, profile: Profile) -> Watch:
-        watch, saved = self._fresh(profile), self._store.read(_STATE)
-        if saved is None:
-            return watch
+        watch = self._fresh(profile)
+        return watch if self._reads(_STATE, watch.restore) else self._fresh(profile)
+
+    def _reads(self, what: str, restore: Callable[[bytes], None]) -> bool:
+        """Restore from a file, if there is one; return False if it was not usable."""
+        saved = self._store.read(what)
         try:
-            watch.restore(saved)
+            if saved is not None:
+                restore(saved)
         except StateError as error:
-            self._store.set_aside(_STATE, str(error))
-            return self._fresh(profile)
-        return watch
+            self._store.set_aside(what, str(error))
+            return False
+        return True
 
     def _fresh(self, profile: Profile) -> Watch:
         return Watch(
             profile, self.settings, clock=self._clock, wall_clock=self._wall_clock
         )
-
-    def _recall_outlook(self) -> None:
-        saved = self._store.read(_OUTLOOK) if self.settings.forecast else None
-        if saved is not None:
-            try:
-                self.outlooks.restore(saved)
-            except StateError as error:
-                self._store.set_aside(_OUTLOOK, str(error))
 
     def _refuse(self, error: DriftError | OSError) -> None:
         problems = tuple(getattr(error, "differences", (str(error),)))
@@ -390,6 +390,8 @@ class Subject:
         is_saved = self._store.write(_STATE, *self.watch.state())
         if self.settings.forecast is not None:
             self._store.write(_OUTLOOK, self.outlooks.state())
+        if self.embedded is not None:
+            self.embedded.save(self.watch.profile)
         now = self._clock()
         pause = max(self.settings.state_seconds, (now - began) / _SAVING_SHARE)
         self._save_due = now + pause

@@ -81,11 +81,8 @@ class Budget:
         # One reading from before the window is kept, as its start.
         while len(self._readings) > 1 and self._readings[1][0] <= since:
             self._readings.popleft()
-        first, last = (
-            (self._readings[0], self._readings[-1])
-            if self._readings
-            else ((0.0,) * 3,) * 2
-        )
+        readings = self._readings or [(0.0, 0.0, 0.0)]
+        first, last = readings[0], readings[-1]
         return Spent(
             sum(count for _, count, _ in self._own),
             sum(busy for _, _, busy in self._own),

@@ -24,36 +24,31 @@ if TYPE_CHECKING:
 
     Embed = Callable[[str, Sequence[bytes]], Floats]
     """Returns a vector for each text, by the model of that name."""
+    AnswerCheck = Callable[[Ints, Array], "Judged"]
+    """Judges the answers to the rows of a set at these places, in that order."""
 
 
 class Judged(NamedTuple):
     """Which answers pass, and their cosine to the expected ones where there is one."""
 
     passes: Bools
+    reason: Callable[[int], str]
+    """Returns why the answer at a place of these fails."""
     cosine: Floats | None = None
 
 
-class Equal:
-    """Equal to the expected answer: floats within tolerances.
+def equality(expected: Array, relative: float, absolute: float) -> AnswerCheck:
+    """Return a check for the expected answer: floats within tolerances."""
 
-    As every check it can `judge` answers to the rows at `places`, in that order, and give
-    the `reason` why the one to row `place`, entry `at` of what was judged, fails.
-    """
+    def judge(places: Ints, found: Array) -> Judged:
+        wanted = expected[places]
+        return Judged(
+            answer_quality.agree(found, wanted, relative, absolute),
+            lambda at: f"expected {answer_quality.shown(wanted[at])}",
+            answer_quality.cosines(found, wanted),
+        )
 
-    def __init__(self, expected: Array, relative: float, absolute: float) -> None:
-        self._expected = expected
-        self._tolerances = relative, absolute
-
-    def judge(self, places: Ints, found: Array) -> Judged:
-        """Judge the answers to these rows."""
-        wanted = self._expected[places]
-        same = answer_quality.agree(found, wanted, *self._tolerances)
-        return Judged(same, answer_quality.cosines(found, wanted))
-
-    def reason(self, place: int, found: Array, judged: Judged, at: int) -> str:
-        """Return the expected answer."""
-        del found, judged, at
-        return f"expected {answer_quality.shown(self._expected[place])}"
+    return judge
 
 
 @lru_cache(maxsize=1024)
@@ -149,7 +144,7 @@ class RegexCheck(Settings):
         """The check for one set."""
         del embed
         if self.pattern is not None:
-            return _Texts([_compiled(self.pattern)], _no_match)
+            return _of_texts([_compiled(self.pattern)], _no_match)
         column = expected_of(golden, self.output, "a pattern, or set `pattern`")
         patterns = []
         for row, value in enumerate(column.reshape(golden.rows, -1)[:, 0]):
@@ -158,7 +153,7 @@ class RegexCheck(Settings):
             except ValueError as error:
                 name = f"expected:{self.output}"
                 raise golden.problem(str(error), name=name, row=row) from None
-        return _Texts(patterns, _no_match)
+        return _of_texts(patterns, _no_match)
 
 
 class JsonSchemaCheck(Settings):
@@ -179,7 +174,7 @@ class JsonSchemaCheck(Settings):
     def build(self, golden: GoldenSet, embed: Embed | None) -> AnswerCheck:
         """The check for one set."""
         del golden, embed
-        return _Texts([_schema(self.definition)], _misfit)
+        return _of_texts([_schema(self.definition)], _misfit)
 
 
 class EmbeddingCheck(Settings):
@@ -199,7 +194,7 @@ class EmbeddingCheck(Settings):
         wanted = "the text to compare with"
         if embed is None:
             raise golden.problem("embeddings need a probe", name=self.output)
-        return _Near(self, expected_of(golden, self.output, wanted), embed)
+        return _near(self, expected_of(golden, self.output, wanted), embed)
 
 
 GoldenCheck = Annotated[
@@ -220,28 +215,25 @@ def expected_of(golden: GoldenSet, output: str, what: str) -> Array:
         raise golden.problem(reason, name=f"expected:{output}") from None
 
 
-class _Texts:
-    """Each text by itself; `fault` is why it fails, "" if it passes."""
+def _of_texts(wanted: Sequence[Any], fault: Callable[[str, Any], str]) -> AnswerCheck:
+    """Return a check of each text by itself, against its own of `wanted` or the only one.
 
-    def __init__(self, wanted: Sequence[Any], fault: Callable[[str, Any], str]) -> None:
-        self._wanted = wanted
-        self._fault = fault
+    `fault` returns why a text fails, "" if it passes.
+    """
 
-    def judge(self, places: Ints, found: Array) -> Judged:
-        rows = zip(places.tolist(), found, strict=True)
-        return Judged(np.array([not self._why(place, row) for place, row in rows]))
-
-    def reason(self, place: int, found: Array, judged: Judged, at: int) -> str:
-        del judged, at
-        return self._why(place, found)
-
-    def _why(self, place: int, row: Array) -> str:
-        wanted = self._wanted[place if len(self._wanted) > 1 else 0]
+    def why(place: int, row: Array) -> str:
         values = np.asarray(row).ravel().tolist()
         if not values:
             return "which has no text"
+        own = wanted[place if len(wanted) > 1 else 0]
         texts = map(answer_quality.text, values)
-        return next(filter(None, (self._fault(text, wanted) for text in texts)), "")
+        return next(filter(None, (fault(text, own) for text in texts)), "")
+
+    def judge(places: Ints, found: Array) -> Judged:
+        reasons = list(map(why, places.tolist(), found))
+        return Judged(np.array([not reason for reason in reasons]), reasons.__getitem__)
+
+    return judge
 
 
 def _no_match(text: str, wanted: Any) -> str:
@@ -261,31 +253,23 @@ def _refused(name: str) -> object:
     raise ValueError(f"found {name}, which JSON does not have")
 
 
-class _Near:
-    """Texts by the cosine of their embeddings."""
+def _near(check: EmbeddingCheck, expected: Array, embed: Embed) -> AnswerCheck:
+    """Return a check of texts by the cosine of their embeddings."""
 
-    def __init__(self, check: EmbeddingCheck, expected: Array, embed: Embed) -> None:
-        self._check = check
-        self._expected = expected
-        self._embed = embed
-
-    def judge(self, places: Ints, found: Array) -> Judged:
-        texts = _joined(found) + _joined(self._expected[places])
-        vectors = self._embed(self._check.model, texts)
+    def judge(places: Ints, found: Array) -> Judged:
+        wanted = expected[places]
+        vectors = embed(check.model, _joined(found) + _joined(wanted))
         cosine = answer_quality.cosines(vectors[: len(found)], vectors[len(found) :])
-        return Judged(cosine >= self._check.min_cosine, cosine)
-
-    def reason(self, place: int, found: Array, judged: Judged, at: int) -> str:
-        del found
-        cosine = float("nan") if judged.cosine is None else judged.cosine[at]
-        return (
-            f"whose embedding has a cosine of {cosine:.3f} to that of "
-            f"{answer_quality.shown(self._expected[place])}; want at least "
-            f"{self._check.min_cosine:g}"
+        return Judged(
+            cosine >= check.min_cosine,
+            lambda at: (
+                f"whose embedding has a cosine of {cosine[at]:.3f} to that of "
+                f"{answer_quality.shown(wanted[at])}; want at least {check.min_cosine:g}"
+            ),
+            cosine,
         )
 
-
-AnswerCheck = Equal | _Texts | _Near
+    return judge
 
 
 def _joined(rows: Array) -> list[bytes]:

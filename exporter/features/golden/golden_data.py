@@ -259,7 +259,9 @@ def _typed(
 ) -> Array:
     """The column in the tensor's datatype; floats of answers as precise as written."""
     if tensor.datatype == "BYTES":
-        return _text(column)
+        text = np.empty(column.shape, dtype=object)
+        text.ravel()[:] = [content(item) for item in column.ravel().tolist()]
+        return text
     numbers = numbers_of(column)
     if isinstance(numbers, int):
         flat = column.reshape(len(column), -1)
@@ -290,12 +292,6 @@ def _typed(
             row=row,
         )
     return typed
-
-
-def _text(column: Array) -> Array:
-    text = np.empty(column.shape, dtype=object)
-    text.ravel()[:] = [content(item) for item in column.ravel().tolist()]
-    return text
 
 
 NEAR: Final = 0.15

@@ -9,7 +9,7 @@ import numpy as np
 import structlog
 
 from exporter import catalogue
-from exporter.access.probe_base import Target, Verdict
+from exporter.access.probe_base import Target, Transport, Verdict
 from exporter.errors import GoldenDataError
 from exporter.features.golden import golden_data
 from exporter.features.golden.golden_history import GoldenHistory
@@ -73,13 +73,9 @@ class GoldenProbe:
                 if not state.is_fresh:
                     self.history.board.suspend(key, self.settings.dataset)
         http = self.settings.protocol == "http" and self._access.http is not None
+        main: Transport = self._access.server.protocol
         return [
-            Target(
-                key,
-                "http"
-                if http and speaks_http(spec, {})
-                else self._access.server.protocol,
-            )
+            Target(key, "http" if http and speaks_http(spec, {}) else main)
             for key, spec in chosen
         ]
 

@@ -15,7 +15,7 @@ from drift.numerics.confidence_calibration import Calibration, calibrate
 from drift.numerics.normal import share_interval
 from exporter.errors import TritonError
 from exporter.features.golden import answer_quality
-from exporter.features.golden.golden_checks import Equal
+from exporter.features.golden.golden_checks import equality
 from exporter.features.golden.golden_data import groups_of
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ class Scoring:
         self.answered, self.matched, self._right = np.zeros((3, rows), np.bool_)
         self._rank = np.zeros(rows, np.int64)
         self._predicted = np.full(rows, -1, np.int64)
-        self._cosine, self._confidence = np.full((2, rows), np.nan)
-        self._norm, self._error = np.full((2, rows), np.nan)
+        self._cosine, self._confidence, self._error = np.full((3, rows), np.nan)
         self._scores: Floats | None = None
         self.reading = answer_quality.ScoreReading(rows)
         self._checks = self._checks_of_outputs(embed)
@@ -95,7 +94,9 @@ class Scoring:
     def _checks_of_outputs(self, embed: Embed | None) -> dict[str, AnswerCheck]:
         golden, settings = self.prepared.golden, self.settings
         checks: dict[str, AnswerCheck] = {
-            name: Equal(rows, settings.tolerance_relative, settings.tolerance_absolute)
+            name: equality(
+                rows, settings.tolerance_relative, settings.tolerance_absolute
+            )
             for name, rows in self.prepared.expected.items()
         }
         texts = {t.name for t in self.spec.outputs if t.datatype == "BYTES"}
@@ -202,7 +203,7 @@ class Scoring:
         reason = ""
         for name, check in self._checks.items():
             try:
-                judged[name] = check.judge(places, outputs[name])
+                judged[name] = check(places, outputs[name])
             except TritonError as error:
                 reason = str(error)
         return judged, reason
@@ -246,7 +247,6 @@ class Scoring:
         if is_classes and self.reading.changes(places, output):
             self.answered[:] = False
         shape = shape_of(output, classes=is_classes, logits=self.reading.logits)
-        self._norm[places] = shape.norm
         if shape.predicted is not None:
             self._confidence[places] = shape.confidence
             self._predicted[places] = shape.predicted
@@ -265,8 +265,7 @@ class Scoring:
         right: Bools = np.equal(predicted, truth)
         self._right[places], self._predicted[places] = right, predicted
         self._rank[places] = np.where(right, 0, self.answered.size)
-        for values in (self._confidence, self._norm):
-            values[places] = np.nan
+        self._confidence[places] = np.nan
         return right
 
     def _classes(self, places: Ints, shape: Shape, truth: Ints) -> Bools:
@@ -298,7 +297,7 @@ class Scoring:
         name = next((n for n, j in judged.items() if not j.passes[first]), scored)
         found, why = outputs[name][first], ""
         if name in judged:
-            why = f", {self._checks[name].reason(place, found, judged[name], first)}"
+            why = f", {judged[name].reason(first)}"
         return (
             f"{wrong.size} of {len(places)} answers are wrong; row {place} of "
             f"{self.prepared.golden.name}: {name!r} is "
@@ -371,16 +370,11 @@ class Scoring:
             if area is not None:
                 yield "auc", area
 
-    def shapes(self) -> Iterator[tuple[str, float]]:
-        """(signal, mean over the answered): confidence, norm."""
-        for name, values in (
-            ("confidence", self._confidence),
-            ("norm", self._norm),
-        ):
-            known = values[self.answered]
-            known = known[np.isfinite(known)]
-            if known.size:
-                yield name, float(known.mean())
+    @property
+    def confidence(self) -> float | None:
+        """Mean confidence of the answered; None where it is not known of any."""
+        known = self._confidence[self.answered & np.isfinite(self._confidence)]
+        return float(known.mean()) if known.size else None
 
     def class_shares(self) -> Mapping[int, float]:
         """Share of the answers that name each class."""

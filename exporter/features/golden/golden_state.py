@@ -283,30 +283,23 @@ class ModelState:
             self._scores = tuple(self._scored(self._scoring))
         self._published = (*self._scores, *self._counted(now))
 
-    def _intervals(self, scoring: Scoring) -> Iterator[AnySample]:
-        found = tuple(scoring.intervals())
-        for metric, bound, value in found:
-            of = (*self._labels, metric, bound)
-            yield Sample(catalogue.GOLDEN_SCORE_CI, value, of)
-        if found:
-            worth = scoring.effective_samples
-            yield Sample(catalogue.GOLDEN_SCORE_EFFECTIVE, worth, self._labels)
-
     def _scored(self, scoring: Scoring) -> Iterator[AnySample]:
         if not self._rounds:
             return
         for metric, value in scoring.scores():
             yield Sample(catalogue.GOLDEN_SCORE, value, (*self._labels, metric))
-        yield from self._intervals(scoring)
+        intervals = tuple(scoring.intervals())
+        for metric, bound, value in intervals:
+            of = (*self._labels, metric, bound)
+            yield Sample(catalogue.GOLDEN_SCORE_CI, value, of)
+        if intervals:
+            worth = scoring.effective_samples
+            yield Sample(catalogue.GOLDEN_SCORE_EFFECTIVE, worth, self._labels)
         for metric, value in scoring.errors():
             yield Sample(catalogue.GOLDEN_ERROR, value, (*self._labels, metric))
         source = (*self._labels[:2], f"golden:{self._settings.dataset}")
-        specs = {
-            "confidence": catalogue.OUTPUT_CONFIDENCE,
-            "norm": catalogue.OUTPUT_NORM,
-        }
-        for name, value in scoring.shapes():
-            yield Sample(specs[name], value, source)
+        if (sure := scoring.confidence) is not None:
+            yield Sample(catalogue.OUTPUT_CONFIDENCE, sure, source)
         for number, share in scoring.class_shares().items():
             if number < _SHOWN_CLASSES:
                 yield Sample(catalogue.OUTPUT_CLASS, share, (*source, str(number)))

@@ -32,7 +32,7 @@ _SHOWN_CLASSES: Final = 100
 _LEAST_ROWS: Final = 50
 _MOST_AGE_SECONDS: Final = 3600.0
 """Age of the latest answer from which the answers say nothing of the present."""
-_CONFIDENCE, _NORM, _CLASS = range(3)
+_CONFIDENCE, _CLASS = range(2)
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class _Window:
     def __init__(self, rows: int, outputs: Sequence[TensorSpec]) -> None:
         self.outputs = outputs
         self.latest_at = 0.0
-        self._ring = np.full((rows, 3), np.nan)
+        self._ring = np.full((rows, 2), np.nan)
         self._input_hashes = np.zeros(rows, np.int64)
         self.seen = 0
 
@@ -77,9 +77,8 @@ class _Window:
 
         `input_hashes` (rows,) is equal for answers to the same input.
         """
-        count = len(shape.norm)
-        rows = np.full((count, 3), np.nan)
-        rows[:, _NORM] = shape.norm
+        count = len(input_hashes)
+        rows = np.full((count, 2), np.nan)
         if shape.confidence is not None:
             rows[:, _CONFIDENCE] = shape.confidence
         if shape.predicted is not None:
@@ -93,7 +92,7 @@ class _Window:
 
     @property
     def rows(self) -> Floats:
-        """(rows, 3), in no order."""
+        """(rows, 2), in no order."""
         return self._ring[: min(self.seen, len(self._ring))]
 
     @property
@@ -175,13 +174,9 @@ class OutputsCollector:
         if len(rows) < _LEAST_ROWS or age > _MOST_AGE_SECONDS:
             return
         source = (*key, _SOURCE)
-        for spec, column in (
-            (catalogue.OUTPUT_CONFIDENCE, _CONFIDENCE),
-            (catalogue.OUTPUT_NORM, _NORM),
-        ):
-            known = rows[np.isfinite(rows[:, column]), column]
-            if known.size:
-                yield Sample(spec, float(known.mean()), source)
+        known = rows[np.isfinite(rows[:, _CONFIDENCE]), _CONFIDENCE]
+        if known.size:
+            yield Sample(catalogue.OUTPUT_CONFIDENCE, float(known.mean()), source)
         named = rows[rows[:, _CLASS] >= 0, _CLASS].astype(np.int64)
         for number, count in enumerate(np.bincount(named)[:_SHOWN_CLASSES].tolist()):
             share = count / named.size
@@ -216,10 +211,8 @@ class OutputsCollector:
         """Return the conditions that confidences cannot show; absent where not observed."""
         model = key[0]
         found: dict[Condition, bool] = {"drift_watched": model in doubts.watched}
-        if model in doubts.alarm:
-            found["no_drift"] = False
-        elif model in doubts.watched:
-            found["no_drift"] = True
+        if model in doubts.alarm | doubts.watched:
+            found["no_drift"] = model not in doubts.alarm
         if model in doubts.guaranteed:
             found["drift_guaranteed"] = doubts.guaranteed[model]
         agrees = self._access.calibration.agree(key)

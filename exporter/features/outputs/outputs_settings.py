@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OutputsSettings(CollectorSettings):
-    """Confidence, classes and norm of mirrored answers, and estimated accuracy.
+    """Confidence and classes of mirrored answers, and estimated accuracy.
 
     The answers come from the taps (`kind: mirror`). The estimate needs a golden probe
     with labels for the model: its answers calibrate the confidence.

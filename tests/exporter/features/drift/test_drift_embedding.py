@@ -7,23 +7,47 @@ import pytest
 import structlog
 from fake_triton import FakeModel, FakeTensor, FakeTriton
 
-EMBEDDER = FakeModel(
-    "e",
-    (FakeTensor("text", "BYTES", (1,)),),
-    (FakeTensor("vector", "FP32", (4,)),),
-    max_batch_size=64,
-)
 SIDE = "input_embeddings"
 
 
+class Embedder:
+    """Vectors of random weights and the letters of a text, in the server `fake`."""
+
+    def __init__(self):
+        self.weights = np.random.default_rng(3).normal(size=(10, 4))
+        self.noise = 0.0
+        self.model = FakeModel(
+            "e",
+            (FakeTensor("text", "BYTES", (1,)),),
+            (FakeTensor("vector", "FP32", (4,)),),
+            max_batch_size=64,
+            answer=self.answer,
+        )
+
+    def answer(self, inputs):
+        digits = [np.frombuffer(text, np.uint8) % 10 for text in inputs["text"].ravel()]
+        counts = np.array([np.bincount(d, minlength=10) for d in digits])
+        vectors = counts @ self.weights
+        noise = np.random.default_rng(4).normal(size=vectors.shape)
+        return {"vector": (vectors * (1 + self.noise * noise)).astype(np.float32)}
+
+    def update(self):
+        self.weights = np.random.default_rng(5).normal(size=(10, 4))
+
+
 @pytest.fixture
-def specs(bench, spec_of):
+def embedder():
+    return Embedder()
+
+
+@pytest.fixture
+def specs(bench, spec_of, embedder):
     """The model that is watched, and the one that embeds."""
     text = {"text": ("BYTES", (-1, 1))}
     embeds = spec_of(
         "e", inputs=text, outputs={"vector": ("FP32", (-1, 4))}, max_batch_size=64
     )
-    with FakeTriton([EMBEDDER]) as fake:
+    with FakeTriton([embedder.model]) as fake:
         bench.serve(fake.grpc)
         yield spec_of(inputs=text), embeds
 
@@ -31,6 +55,7 @@ def specs(bench, spec_of):
 def entry(texts_per_second):
     embedding = {"model": "e", "tensor": "text", "texts_per_second": texts_per_second}
     return {
+        "window": {"rows": 100, "seconds": 10},
         "models": "m",
         "learn": {"rows": 500, "seconds": 1},
         "embedding": embedding,
@@ -100,3 +125,47 @@ def test_without_the_embedding_model_nothing_is_learnt_and_the_reason_is_shown(
     bench.models(*specs)
     bench.collect(after=1)
     assert bench.state(side=SIDE) == "learning"
+
+
+def ask_and_collect(bench, number):
+    ask(bench, number)
+    bench.collect(after=60)
+
+
+@pytest.mark.parametrize("when", ["learning", "watching", "down"])
+def test_an_updated_embedding_model_is_no_drift(bench, specs, embedder, tmp_path, when):
+    bench.models(*specs)
+    wanted = entry(100) | {"state": str(tmp_path / "state")}
+    bench.watch(wanted)
+    ask_and_collect(bench, 400)
+    if when != "learning":
+        ask_and_collect(bench, 200)
+        assert bench.state(side=SIDE) == "watching"
+    if when == "down":
+        bench.collector.close()
+        bench.watch(wanted)
+        assert bench.state(side=SIDE) == "watching"
+    embedder.update()
+    with structlog.testing.capture_logs() as logs:
+        ask_and_collect(bench, 300)
+    assert "drift_embedding_model_changed" in [line["event"] for line in logs]
+    ask_and_collect(bench, 0)
+    assert bench.state(side=SIDE) == "learning"
+    ask_and_collect(bench, 510)
+    assert bench.state(side=SIDE) == "watching"
+    for _ in range(10):
+        ask_and_collect(bench, 300)
+        assert bench.value("triton_model_drift_alarm", "m") == 0
+    bench.collector.close()
+    bench.watch(wanted)
+    ask_and_collect(bench, 300)
+    assert bench.state(side=SIDE) == "watching"
+    assert bench.value("triton_drift_reference_rows", "m", SIDE) == 510
+
+
+def test_the_noise_of_an_embedding_model_is_no_update(bench, specs, embedder):
+    bench.models(*specs)
+    bench.watch(entry(100))
+    for embedder.noise in (0.0, 0.01, -0.01, 0.0):
+        ask_and_collect(bench, 300)
+    assert bench.state(side=SIDE) == "watching"

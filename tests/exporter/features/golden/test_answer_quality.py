@@ -116,12 +116,6 @@ def test_zeros_are_no_answer_and_nan_is_none_either(many) -> None:
         assert found.class_shares() == {}
 
 
-def test_the_norm_is_what_it_is_called(many) -> None:
-    _, scores = many
-    shape = shape_of(scores)
-    np.testing.assert_allclose(shape.norm, np.linalg.norm(scores, axis=1))
-
-
 def test_expected_answers_match_within_tolerance_and_cosine_tells_direction() -> None:
     rng = np.random.default_rng(6)
     wanted = rng.normal(size=(ROWS, 8))

@@ -6,6 +6,7 @@ import json
 import re
 import time
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -15,7 +16,7 @@ from exporter.features.golden.golden_checks import JsonSchemaCheck, RegexCheck
 def fault(definition, text: str) -> str:
     """Why the text fails a check, "" if it passes."""
     check = JsonSchemaCheck(output="text", definition=definition).build(None, None)
-    return check.reason(0, [text], None, 0)
+    return check(np.array([0]), [text]).reason(0)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_no_pattern_takes_longer_than_the_text_is_long(pattern) -> None:
     text = "1a" * 100_000 + "\n "
     check = RegexCheck(output="text", pattern=pattern).build(None, None)
     begun = time.process_time()
-    assert "does not match" in check.reason(0, [text], None, 0)
+    assert "does not match" in check(np.array([0]), [text]).reason(0)
     assert "does not match" in fault({"pattern": pattern}, json.dumps(text))
     assert time.process_time() - begun < 5
 

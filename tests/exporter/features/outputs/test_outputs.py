@@ -275,13 +275,6 @@ def test_it_says_where_it_is_shown_what_it_cannot_see() -> None:
         assert "Blind to concept drift" in spec.help
 
 
-def test_zeros_and_nan_for_answers_are_seen(scene) -> None:
-    publish(scene, np.zeros((200, 3)))
-    assert value(scene, "triton_output_norm") == 0
-    publish(scene, np.full((200, 3), np.nan))
-    assert value(scene, "triton_output_norm") is None
-
-
 def test_after_the_end_nothing_is_taken(scene) -> None:
     scene.collector.close()
     publish(scene, np.zeros((200, 3)))
