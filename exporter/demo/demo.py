@@ -107,8 +107,7 @@ def run(
             acts.append(Act(scene.full_tracing_seconds, lambda: _trace_less(triton)))
         if traffic:
             mirror = stack.enter_context(Mirror(tap_port))
-            sent = Traffic(triton.grpc, models, mirror=mirror, answered=mirror.answered)
-            stack.enter_context(sent)
+            sent = stack.enter_context(Traffic(triton.grpc, models, mirror))
             stage = Stage(triton, sent, f"http://127.0.0.1:{port}/")
             acts += scene.acts(stage, scenario_after_seconds)
         with contextlib.suppress(KeyboardInterrupt):

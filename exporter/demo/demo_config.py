@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
     from exporter.triton.embedded import EmbeddedTriton
 
-FULL_TRACING_SECONDS: Final = 40.0
-"""Time for which every request is traced, so that each model's p99 is known soon."""
 LATER_RATE: Final = 7
-"""Trace rate after that: a prime, with enough samples for a p99 over five minutes."""
+"""Trace rate once each model's p99 is known: a prime, with enough samples for five minutes."""
 RECORDED: Final = "digits_fp32"
 _TRACE_FILES: Final = "trace"
 _LABEL: Final = "label"

@@ -55,7 +55,7 @@ class Mirror:
         for client in (self._client, *self._loggers.values()):
             client.close()
 
-    def __call__(self, request: InferRequest) -> None:
+    def sent(self, request: InferRequest) -> None:
         """Pass a request on, unless too many wait already."""
         self._later(
             lambda: self._client.infer(request, timeout_seconds=_MIRROR_TIMEOUT_SECONDS)
@@ -139,23 +139,13 @@ class Traffic:
     Each request goes to `mirror` as well, and so do answers of the classifiers.
     """
 
-    def __init__(
-        self,
-        grpc: str,
-        models: Path,
-        *,
-        mirror: Callable[[InferRequest], None] = lambda _: None,
-        answered: Callable[[str, InferReply], None] = lambda _, __: None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, grpc: str, models: Path, mirror: Mirror) -> None:
         self._client = GrpcClient(grpc)
         self._mirror = mirror
-        self._answered = answered
         self._moved = threading.Event()
         self._canary: tuple[str, str, float] = ("", "", 0.0)
         self._rngs = {
-            model: np.random.default_rng([seed, number])
-            for number, model in enumerate(MODELS)
+            model: np.random.default_rng(number) for number, model in enumerate(MODELS)
         }
         self._stop = threading.Event()
         self._threads = [self._thread(self._send, model) for model in MODELS]
@@ -227,7 +217,7 @@ class Traffic:
             if self._stop.wait(max(0.0, due - time.monotonic())):
                 return
             request = self._request(model, number)
-            self._mirror(request)
+            self._mirror.sent(request)
             # The sidecar is what reports failures; the traffic continues.
             with contextlib.suppress(TritonError):
                 if model == "llm":
@@ -235,7 +225,7 @@ class Traffic:
                     continue
                 reply = self._client.infer(request, timeout_seconds=_TIMEOUT_SECONDS)
                 if model in _LOGGED:
-                    self._answered(model, reply)
+                    self._mirror.answered(model, reply)
 
     def _request(self, model: str, number: int) -> InferRequest:
         inputs, datatypes = self._inputs(model)

@@ -64,14 +64,14 @@ class Patients(Traffic):
     """The demo's traffic, to the one model and faster."""
 
     def __init__(self, triton, mirror: Mirror) -> None:
-        super().__init__(triton.grpc, MODELS, mirror=mirror)
+        super().__init__(triton.grpc, MODELS, mirror)
 
     def ask(self, number: int) -> None:
         """So many patients, one request each."""
         for place in range(number):
             request = self._request("diabetes", place)
             self._client.infer(request, timeout_seconds=10)
-            self._mirror(request)
+            self._mirror.sent(request)
             time.sleep(0.002)
 
 
