@@ -169,7 +169,7 @@ def answer_set(
         scoring.judge(places, outputs)
         for name, array in outputs.items():
             parts.setdefault(name, []).append(array)
-        if begin // size % 100 == 0:
+        if (begin // size + 1) % 100 == 0:
             report(f"{begin + len(places)} of {golden.rows} rows")
     back = np.argsort(order)
     joined: dict[str, Array] = {}
