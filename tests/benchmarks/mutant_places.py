@@ -142,8 +142,8 @@ def _end(node: ast.AST) -> Place:
 
 def _ruled(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     match node:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
-            if name in _LOGGERS:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=value, attr=attr))):
+            if attr == "log" or getattr(value, "id", "") in _LOGGERS:
                 yield "log", node
         case ast.Raise(exc=ast.Call(args=args)):
             yield from (("message", argument) for argument in args)
