@@ -144,7 +144,6 @@ class Signal:
         if self.plan.given is None:
             self.baseline = self._before = None
             self._learning.clear()
-            self._lengths.clear()
         for watch in self._watches:
             self._end(watch)
 

@@ -248,6 +248,7 @@ class TestState:
         state = first.to_state()
         assert second.restore(json.loads(json.dumps(state)))
         assert second.to_state() == state
+        assert not Signal(plan(learn_samples=601)).restore(state)
         for key in ("shift_error", "spread_error", "refused"):
             del state["baseline"][key]
         assert second.restore(json.loads(json.dumps(state)))
