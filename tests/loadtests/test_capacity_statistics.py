@@ -275,6 +275,21 @@ def test_few_blocks_widen_the_interval_as_students_t_does(
     assert widening(blocks, confidence) == pytest.approx(t / normal, rel=0.05)
 
 
+def test_the_interval_is_as_wide_as_the_misses_are_uncertain() -> None:
+    rng = np.random.default_rng(12)
+    rates, steepness, seconds = np.repeat([95.0, 98.0, 101.0, 104.0], 8), 15, 30.0
+    runs = []
+    for rate in rates:
+        due = np.sort(rng.random(int(rate * seconds))) * seconds
+        late = rng.random(due.size) < 0.01 * (rate / 100) ** steepness
+        runs.append(run_of(rate, due, late, seconds))
+    found = estimate(runs, np.array([0.01]), rng)
+    misses = sum(run.misses.sum() for run in runs)
+    # Of so many independent misses the share is known to 1 / sqrt(misses).
+    ideal = 1.96 / np.sqrt(misses) / steepness
+    assert 0.7 * ideal < found.width_ratio < 3 * ideal
+
+
 def bursts_at(rates, size, *shares):
     """Runs of 24 blocks whose misses come in bursts, `share(rate)` of each term on average."""
     rng, runs = np.random.default_rng(1), []
