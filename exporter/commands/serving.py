@@ -93,6 +93,8 @@ class _ConfigFile:
         self.overrides = overrides
         self._path = path
         self._raw = b""
+        # A push of OTLP removes the variables of its SDK.
+        self._environment = dict(os.environ)
 
     def read(self) -> Config:
         """The configuration it holds now.
@@ -110,7 +112,7 @@ class _ConfigFile:
                 "a newline"
             )
             raise ConfigError(str(self._path), [problem])
-        config = parse(raw, str(self._path), os.environ)
+        config = parse(raw, str(self._path), self._environment)
         self._raw = raw
         return self.overrides.applied(config)
 

@@ -7,7 +7,6 @@ time, each with a deadline, on a thread of its own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import re
@@ -24,7 +23,7 @@ from exporter.runtime.workers import Workers
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable
 
     from exporter.access.span_buffer import SpanBuffer
     from exporter.output.otlp_settings import OtlpSettings
@@ -54,19 +53,14 @@ class _Reason(logging.Handler):
         self.text = self.text or said[:_LONGEST_REASON]
 
 
-@contextlib.contextmanager
-def _without_variables() -> Generator[None]:
-    """Hide the SDK's variables: it adds their headers and certificates to those given.
+def _remove_variables() -> None:
+    """Remove the SDK's variables, which add headers and certificates to those given.
 
-    Nothing but the config file shall be read.
+    Nothing but the config file shall be read; what that refers to is kept by `serve`.
     """
-    hidden = {k: v for k, v in os.environ.items() if k.startswith("OTEL_")}
-    for name in hidden:
-        del os.environ[name]
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
+    for name in tuple(os.environ):
+        if name.startswith("OTEL_"):
+            os.environ.pop(name, None)
 
 
 class OtlpRunner:
@@ -140,8 +134,8 @@ class OtlpRunner:
         # Imported late: it costs 60 ms and 20 MB, needed only to push.
         from exporter.output.otlp import OtlpExporter  # noqa: PLC0415
 
-        with _without_variables():
-            return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
+        _remove_variables()
+        return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
 
     def _push(self, exporter: Any) -> None:
         self._send(

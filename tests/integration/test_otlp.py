@@ -180,14 +180,15 @@ def test_latencies_arrive_as_exponential_histograms_of_the_same_observations(
 
 
 def test_another_push_interval_leaves_the_start_of_every_total(
-    playground, settings, start_sidecar, collector
+    playground, settings, start_sidecar, collector, monkeypatch
 ) -> None:
+    monkeypatch.setenv("OTEL_PUSH_SECONDS", "0.7")
     config = settings(playground, otlp=otlp(collector.endpoints["http"]))
     sidecar = start_sidecar(config)
     sidecar.wait(lambda page: page.sum("triton_probe_total", outcome="ok") > 3)
     collector.wait("metrics", 3)
     before = starts(collector.pushed())
-    config["otlp"]["interval_seconds"] = 0.7
+    config["otlp"]["interval_seconds"] = "${env:OTEL_PUSH_SECONDS}"
     sidecar.write(config)
     sidecar.process.send_signal(signal.SIGHUP)
     deadline = time.monotonic() + patience()
