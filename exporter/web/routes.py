@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _TEXT: Final = "text/plain; charset=utf-8"
-_RUNBOOKS: Final = "/runbooks/"
 _MAX_FIELDS: Final = 100
 
 
@@ -92,7 +91,7 @@ class Surface:
             ("GET", "/api/v1/history"): self._history,
             ("GET", "/"): self._page,
             ("POST", "/-/reload"): self._reload_config,
-            **{("GET", f"{_RUNBOOKS}{x}"): self._runbook for x in runbooks.markdown()},
+            **{("GET", f"/runbooks/{x}"): self._runbook for x in runbooks.markdown()},
         }
 
     async def __call__(
@@ -188,7 +187,7 @@ class Surface:
         return _html(*page.document())
 
     async def _runbook(self, request: Request) -> Response:
-        name = request.path.removeprefix(_RUNBOOKS)
+        name = request.path.rpartition("/")[2]
         if "text/html" in request.headers.get("accept", ""):
             return _html(*runbooks.as_page(name, request.query.get("model", "")))
         return Response(runbooks.markdown()[name].encode())

@@ -19,6 +19,7 @@ _BLOCK: Final = re.compile(
 )
 _ITEM: Final = re.compile(r"^(?:-|\d+\.) ", re.MULTILINE)
 _INLINE: Final = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\(([^)]+)\)")
+_PLAIN: Final = re.compile(r"\w[\w.:/@+-]{0,254}")
 
 
 @cache
@@ -30,11 +31,11 @@ def markdown() -> dict[str, str]:
 
 
 def as_page(name: str, model: str) -> tuple[bytes, str]:
-    """Return a runbook as HTML and its security policy; `model` is "" or fills it in."""
+    """Return a runbook as HTML, filled in with the model if any, and its security policy."""
     query = escape(f"?{urlencode({'model': model})}" if model else "")
     body = _blocks(markdown()[name], query)
-    if model:
-        body = re.sub(r"\bMODEL\b", lambda _: escape(model), body)
+    if _PLAIN.fullmatch(model):  # A shell or a query reads nothing more into it.
+        body = re.sub(r"\bMODEL\b", model, body)
     status = f'<nav><a href="../{query}">status page</a></nav>'
     return page.runbook(name.removesuffix(".md"), f"{status}<main>{body}</main>")
 

@@ -81,11 +81,11 @@ def sidecar(settings, sidecar_process, tmp_path_factory):
 
 @pytest.fixture
 def shown(sidecar, opened):
-    """Open the page of a sidecar whose document has other series as well."""
+    """Open the page of a sidecar whose document has other series and parts as well."""
 
-    def show(series: dict[str, list[dict[str, Any]]]) -> Page:
+    def show(series: dict[str, list[dict[str, Any]]], **parts: Any) -> Page:
         def answer(route: Route) -> None:
-            document = route.fetch().json()
+            document = route.fetch().json() | parts
             document["series"] |= series
             route.fulfill(json=document)
 
@@ -200,11 +200,10 @@ def test_energy_is_a_figure_only_where_its_error_is_known(shown) -> None:
 
 
 def test_a_chart_names_only_what_it_draws(shown) -> None:
-    score = {**OF_IT, "dataset": "set", "metric": "match", "value": 1.0}
     page = shown(
         {
             "triton_request_latency_seconds": quantiles(p5=0.002),
-            "triton_golden_score_ratio": [score],
+            "triton_golden_score_ratio": [SCORE],
         }
     )
     figures = page.locator("figure")
@@ -215,6 +214,96 @@ def test_a_chart_names_only_what_it_draws(shown) -> None:
     for figure in (latency, scores):
         expect(figure).not_to_contain_text("interval")
         expect(figure).not_to_contain_text("p99")
+
+
+SCORE = {**OF_IT, "dataset": "set", "metric": "match", "value": 1.0}
+COMPARISON = {
+    "comparison": "rollout",
+    "champion": "m",
+    "challenger": "new",
+    "metrics": [],
+    "problem": "new is not ready",
+    "next_pair": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "series", "parts", "line"),
+    [
+        (
+            "are-the-answers-correct",
+            {"triton_golden_score_ratio": [SCORE]},
+            {},
+            "Not judged: 1 of 1 golden sets",
+        ),
+        (
+            "are-the-answers-correct",
+            {"triton_spc_alarm": [{"signal": "rate", "chart": "ewma", "value": 1}]},
+            {},
+            "Out of control: rate",
+        ),
+        (
+            "drift",
+            {
+                "triton_feature_drift_evidence": [
+                    {"model": "m", "feature": "age", "value": -0.5}
+                ]
+            },
+            {
+                "drift": [
+                    {"model": "llm", "side": "inputs", "state": "refused"}
+                    | {key: [] for key in ("problems", "caveats", "blind_spots")}
+                ]
+            },
+            "No data drifted; not watched: llm (refused)",
+        ),
+        ("comparisons", {}, {"comparisons": [COMPARISON]}, "rollout: new is not ready"),
+    ],
+)
+def test_the_line_of_a_section_calls_nothing_fine_that_is_not_known(
+    shown, section, series, parts, line
+) -> None:
+    brief = shown(series, **parts).locator(f"#{section} > summary > span")
+    expect(brief).to_have_text(line, timeout=WAIT_MS)
+
+
+def finding(subject: str, section: str, **rest: str) -> dict[str, Any]:
+    of = {"subject": subject, "text": "fails", "section": section, "runbook": "R"}
+    return {**of, "state": None, "model": "", "version": "", **rest}
+
+
+def test_the_page_of_a_model_has_the_problems_of_its_comparisons_and_of_the_sidecar(
+    shown, sidecar
+) -> None:
+    found = [
+        finding("rollout", "Comparisons"),
+        finding("other rollout", "Comparisons"),
+        finding("ab", "Comparisons", model="new", state="SLOW"),
+        finding("statistics", "What this sidecar does"),
+    ]
+    compared = [COMPARISON, {**COMPARISON, "comparison": "ab"}]
+    page = shown({}, findings=found, comparisons=compared)
+    page.goto(f"http://127.0.0.1:{sidecar.port}/?model=m")
+    problems = page.locator("#attention li > a")
+    expect(problems).to_have_text(
+        ["rollout, ab: fails", "statistics: fails"], timeout=WAIT_MS
+    )
+
+
+def test_the_section_of_the_worst_problem_is_open(shown) -> None:
+    page = shown(
+        {},
+        findings=[
+            finding("m", "What this sidecar does", model="m", state="DRIFTED"),
+            finding("m", "Does it really serve?", model="m", state="FAILING"),
+        ],
+        models=[{**OF_IT, "state": "FAILING", "since": 0.0, "reason": ""}],
+    )
+    page.get_by_role("button", name="Fold all").click()
+    page.reload()
+    expect(page.locator("#sections > [open] h2")).to_have_text(
+        ["Does it really serve?"], timeout=WAIT_MS
+    )
 
 
 def test_evidence_of_drift_is_a_share_of_the_threshold(shown) -> None:

@@ -26,8 +26,10 @@ function about(found) {
   // Neither power nor control charts are known by model.
   const isOf = (e) => ("model" in e ? e.model === ONE : "slo" in e ? objectives.has(e.slo) : "run" in e);
   const isItsEvent = (e) => (e.model ? e.model === ONE : /server/.test(e.event) || e.detail.split(/[ ,:]+/).includes(ONE));
-  const isItsFinding = (f) => (f.model ? f.model === ONE : f.subject === (found.server.product || "The server") || objectives.has(f.subject));
   const named = (name) => name.split(":")[0] === ONE;
+  const comparisons = (found.comparisons || []).filter((c) => named(c.champion) || named(c.challenger));
+  const subjects = new Set([found.server.product || "The server", ...objectives, ...names(comparisons, "comparison"), ...names(found.collectors, "collector")]);
+  const isItsFinding = (f) => f.model === ONE || (f.subject !== f.model && subjects.has(f.subject));
   return {
     ...found,
     findings: found.findings.filter(isItsFinding),
@@ -35,7 +37,7 @@ function about(found) {
     probes: found.probes.filter(isOf),
     drift: (found.drift || []).filter(isOf),
     events: found.events.filter(isItsEvent),
-    comparisons: (found.comparisons || []).filter((c) => named(c.champion) || named(c.challenger)),
+    comparisons,
     series: Object.fromEntries(Object.entries(found.series).map(([name, entries]) => [name, entries.filter(isOf)])),
   };
 }

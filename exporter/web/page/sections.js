@@ -15,7 +15,8 @@ function note(text) { return make("p", { class: "quiet" }, text); }
 
 function sections(found) {
   const wrong = new Set(found.findings.map((f) => f.section));
-  const worst = (found.findings.find((f) => f.state) || found.findings[0])?.section;
+  // Models come with the worst first.
+  const worst = (found.findings.find((f) => f.state && f.state === found.models[0]?.state) || found.findings[0])?.section;
   const links = ["Models", "Latency and traffic"].map((title) => make("a", { href: `#${anchor(title)}` }, title));
   for (const [title, content] of Object.entries(SECTIONS)) {
     const shown = content(found), isWrong = wrong.has(title);
@@ -133,7 +134,9 @@ function drift(found) {
   const strongest = [...evidence].sort((a, b) => b.value - a.value).slice(0, DRIFT_ROWS);
   const drifted = (found.series.triton_model_drift_alarm || []).filter((m) => m.value).map((m) => m.model);
   const said = (w) => [...w.problems, ...w.caveats, ...w.blind_spots].join("; ");
-  return [drifted.length ? `The data of ${listed(drifted)} drifted` : evidence.length ? "No data drifted" : "Not enough data yet",
+  const unwatched = watched.filter((w) => w.state !== "watching").map((w) => `${w.model} (${w.state})`);
+  return [(drifted.length ? `The data of ${listed(drifted)} drifted` : evidence.length ? "No data drifted" : "Not enough data yet")
+    + (unwatched.length ? `; not watched: ${listed(unwatched)}` : ""),
     ...(watched.length ? [table("Watched data", watched, [
       ["model", (w) => w.model], ["side", (w) => w.side], ["state", (w) => w.state.replaceAll("_", " ")],
       ["rows of the reference", (w) => w.reference_rows ?? "", "number"], ["limits", said, "detail"],
@@ -239,9 +242,9 @@ function golden(found) {
     ["95 % interval", (s) => interval(found.series.triton_golden_score_ci_ratio, s, ["model", "version", "dataset", "metric"]), "number"],
     ["baseline", (s) => (baseline(s) == null ? "" : quantity(baseline(s))), "number"],
   ];
-  const parts = [];
+  const parts = [], sets = headlineScores(scores);
   if (scores.length) {
-    parts.push(table("Golden scores", headlineScores(scores), [...columns,
+    parts.push(table("Golden scores", sets, [...columns,
       ["checks", checks], ["detail", (s) => saidTo(found, s), "detail"]]));
     // The section is drawn anew each time; what was open stays open.
     const isOpen = document.getElementById("all-scores")?.open;
@@ -256,7 +259,10 @@ function golden(found) {
     ]));
   }
   const wrong = names((found.series.triton_golden_failing || []).filter((f) => f.value), "model");
-  return [wrong.length ? `Not those of ${listed(wrong)}` : scores.length ? "All golden checks pass" : "No golden data",
+  const drifting = names(charts.filter((c) => c.value), "signal"), unjudged = sets.filter((s) => checks(s) === UNKNOWN).length;
+  const doubts = [wrong.length && `Not those of ${listed(wrong)}`, drifting.length && `Out of control: ${listed(drifting)}`,
+    unjudged && `Not judged: ${unjudged} of ${sets.length} golden sets`].filter(Boolean);
+  return [doubts.join("; ") || (sets.length ? "All golden checks pass" : "No golden data"),
     note("Answers to golden samples with known answers, and control charts."), ...parts];
 }
 
@@ -276,7 +282,7 @@ function comparisons(found) {
   const waits = all.filter((c) => c.next_pair).map((c) => ({ comparison: c.comparison, ...c.next_pair }));
   const problems = all.filter((c) => c.problem || c.failure);
   const worse = rows.filter((v) => v.verdict === "worse").map((v) => `${v.comparison}: worse in ${v.metric}`);
-  return [worse.join("; ") || `${listed(names(all, "comparison"))}: nothing is worse so far`,
+  return [[...worse, ...all.filter((c) => c.problem).map((c) => `${c.comparison}: ${c.problem}`)].join("; ") || `${listed(names(all, "comparison"))}: nothing is worse so far`,
     note("The challenger against the champion: latency, energy and memory as relative differences (0.05 is 5 % more). Intervals are valid at every evaluation."),
     ...problems.map((c) => make("p", { class: "bad" }, `${c.comparison}: ${c.problem || c.failure}`)),
     table("Verdicts", rows, [
