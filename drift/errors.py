@@ -47,5 +47,5 @@ class StateError(DriftError):
     """Saved bytes are foreign, damaged, or of another version."""
 
 
-UNREADABLE: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """Errors of code that reads a damaged payload; turned into `StateError`."""

@@ -168,7 +168,7 @@ class Ledger:
         """Restore what `state` returned.
 
         Raises:
-            ValueError: its arrays do not have this ledger's shape.
+            ValueError, IndexError: its arrays do not have this ledger's shape.
         """
         shape = self._total.shape
         starts = [int(start) for start in state["starts"]]

@@ -70,7 +70,9 @@ def test_foreign_state_is_refused_and_changes_nothing():
     before = json.dumps(saved(monitor), default=np.ndarray.tolist)
     mangled = saved(monitor)
     mangled["ledger"] = {}
-    for state in ({}, mangled, saved(Monitor(other))):
+    empty = saved(monitor)
+    empty["ledger"] = {**empty["ledger"], "total": []}
+    for state in ({}, mangled, empty, saved(Monitor(other))):
         with pytest.raises(StateError):
             monitor.resume(state)
     assert json.dumps(saved(monitor), default=np.ndarray.tolist) == before

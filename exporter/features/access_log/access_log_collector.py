@@ -56,8 +56,8 @@ def logged_request(line: bytes, most_bytes: int) -> LoggedRequest | None:
         ForeignJsonError: it is not a line of the shipped formats.
     """
     entry = parse(line, most_bytes)
-    if not isinstance(entry, dict):
-        raise ForeignJsonError("the line is not a JSON object")
+    if not isinstance(entry, dict) or "path" not in entry:
+        raise ForeignJsonError("the line is not a JSON object with a path")
     path, agent = _text(entry, "path"), _text(entry, "agent")
     if path == GRPC_PATH:
         model, version = _text(entry, "model"), _text(entry, "version")

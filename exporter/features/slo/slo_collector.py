@@ -78,9 +78,7 @@ class EventCounter:
             self._add_totals(self.objective, samples)
 
     def _add_totals(
-        self,
-        objective: CountedObjective,
-        samples: Sequence[AnySample],
+        self, objective: CountedObjective, samples: Sequence[AnySample]
     ) -> None:
         source = (
             _latencies(objective, samples)
@@ -118,9 +116,11 @@ class EventCounter:
             self._judge(objective, gauges[series][0])
         # Traffic moves to another version; one without requests stays loaded.
         rates: dict[Series, float] = defaultdict(float)
-        for series, rate in self._rates.add(counters).items():
-            rates[model_of[series]] += rate
-        for rate in rates.values():
+        known = self._rates.add(counters)
+        for series in counters:
+            # A version that is new or was reset has no rate, nor has its model then.
+            rates[model_of[series]] += known.get(series, math.nan)
+        for rate in filter(math.isfinite, rates.values()):
             self._judge(objective, rate)
 
     def _judge(self, objective: SignalObjective, value: float) -> None:

@@ -189,8 +189,8 @@ def _burning(objective: Objective, pair: Burn) -> str:
     return (
         f"(slo:sli_error:ratio_rate{pair.long}{selector} > {limit}\n"
         f"  and slo:sli_error:ratio_rate{pair.short}{selector} > {limit}\n"
-        # One bad event of a quiet hour is no rate. It is extrapolated to more than 1.
-        f"  and sum by (slo) (increase({bad}[{pair.long}])) > 1.9)"
+        # One bad event of a quiet hour is no rate. It is extrapolated to almost 2.
+        f"  and sum by (slo) (increase({bad}[{pair.long}])) >= 2)"
     )
 
 

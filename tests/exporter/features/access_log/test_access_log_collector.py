@@ -213,6 +213,7 @@ def test_other_requests_are_none(path):
         b"17",
         b"127.0.0.1 - - GET /v2/models/m/infer 200",
         b'{"path":17,"status":200}',
+        b'{"request":"POST /v2/models/m/infer HTTP/1.1","status":200}',
         b'{"path":"/v2/models/m/infer","status":[]}',
         b'{"path":"/v2/models/m/infer","status":"many"}',
         b'{"path":"/v2/models/m/infer","status":20',

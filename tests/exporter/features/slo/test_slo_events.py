@@ -284,11 +284,11 @@ def test_a_steady_rate_is_good_however_often_its_source_is_read(interval, failed
     reads = [n * interval + 0.01 * (n % 3) for n in range(100) if n not in failed]
     for now in range(5, 100 * interval, 5):
         at = max(at for at in (0.0, *reads) if at <= now)
-        # From half of the time on another version of the model has the traffic.
+        # From half of the time on another version, which is new, has the traffic.
         moved = max(0.0, at - 50 * interval)
         totals = [
             Sample(catalogue.INFERENCES, 100 * (at - moved), ("m", "1")),
-            Sample(catalogue.INFERENCES, 100 * moved, ("m", "2")),
+            *[Sample(catalogue.INFERENCES, 100 * moved, ("m", "2"))] * (moved > 0),
         ]
         when = ReadTime(catalogue.COLLECTOR_TIMESTAMP, 1e9, ("statistics",), at=at)
         counter.add([*totals, when], now)
