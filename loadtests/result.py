@@ -6,17 +6,19 @@ import math
 from collections.abc import Mapping, Sequence  # noqa: TC003 - pydantic reads annotations
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import NonNegativeFloat, PositiveFloat  # noqa: TC002 - as above
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import quantile_rank
 
 Floats = NDArray[np.float64]
 Mode = Literal["open", "closed"]
+UnixTime = Annotated[float, Field(ge=0, lt=253_402_300_800)]
+"""Before the year 10000, so that it has a date."""
 
 
 class Outcome(IntEnum):
@@ -176,7 +178,7 @@ class About:
     in_flight: int
     """Limit of requests in flight; in a closed loop, the concurrency."""
     payload_sha256: str
-    started_at: float
+    started_at: UnixTime
     """Unix time."""
     schedule_seconds: NonNegativeFloat | None = None
     """Length of the schedule, idle time at its ends included; of a closed loop, the time

@@ -1,12 +1,18 @@
-"""Numbers as people read them."""
+"""Numbers and times as people read them."""
 
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 _MILLI = 1e-3
 _LEAST_PERCENT = 0.0001
+
+
+def instant(unix_seconds: float) -> str:
+    """A date and time."""
+    return f"{datetime.fromtimestamp(unix_seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def duration(seconds: float | None) -> str:

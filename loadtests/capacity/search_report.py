@@ -11,7 +11,7 @@ from pydantic import Field
 from exporter.settings import Settings
 from loadtests import surroundings
 from loadtests.errors import EXIT_FINDING, EXIT_INVALID, EXIT_OK
-from loadtests.result import finite, quantile_of
+from loadtests.result import UnixTime, finite, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -144,7 +144,7 @@ class CapacityReport(Settings):
     rejected_runs: int
     """Runs that were disturbed, and made again."""
     spent_seconds: float
-    started_at: float
+    started_at: UnixTime
     """Unix time."""
     seed: int
     protocol: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -38,10 +37,9 @@ _SHARES: Final = (
 
 def document(report: CapacityReport) -> Document:
     """Return the report of a search."""
-    started = datetime.fromtimestamp(report.started_at, UTC)
     about = (
         f"{report.slo} over {report.protocol} at {report.address} · "
-        f"{started:%Y-%m-%d %H:%M:%S} UTC · {report.spent_seconds:.0f} s · "
+        f"{units.instant(report.started_at)} · {report.spent_seconds:.0f} s · "
         f"seed {report.seed}"
     )
     return Document(f"Capacity of {report.model}", _blocks(report), (about,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -55,11 +54,10 @@ _QUANTILES: Final = ("p50", "p90", "p95", "p99", "p999")
 
 def document(report: RunReport) -> Document:
     """Return the report of a run."""
-    started = datetime.fromtimestamp(report.started_at, UTC)
     kind = report.profile.get("kind", report.mode)
     about = (
         f"{kind} over {report.protocol} at {report.address} · "
-        f"{started:%Y-%m-%d %H:%M:%S} UTC · {report.duration_seconds:.4g} s · "
+        f"{units.instant(report.started_at)} · {report.duration_seconds:.4g} s · "
         f"seed {report.seed}"
     )
     return Document(

@@ -226,6 +226,13 @@ def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
             )
             for seconds in (10**400, math.inf)
         ),
+        *(
+            (
+                lambda d, at=at: d | {"about": d["about"] | {"started_at": at}},
+                "is incomplete: about.started_at",
+            )
+            for at in (1e18, -1.0)  # no date
+        ),
     ],
 )
 def test_a_file_that_is_no_whole_result_is_refused(tmp_path, change, told) -> None:

@@ -25,7 +25,7 @@ from pydantic import (
 from exporter.settings import Settings
 from loadtests import result_file
 from loadtests.errors import PlanError
-from loadtests.result import RunResult
+from loadtests.result import RunResult, UnixTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -163,7 +163,7 @@ class Evidence(Settings):
 
     experiment: dict[str, Any] = Field(default={}, exclude=True)
     """The whole file of the experiment; a journal has it once."""
-    started_at: float
+    started_at: UnixTime
     """Unix time of the load's start."""
     ended_seconds: float
     """End of the last rollback."""

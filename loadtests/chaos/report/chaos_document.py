@@ -6,7 +6,6 @@ its course over time: answers to users, faults, the hypothesis, steps.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.measuring.findings import extension_of
@@ -68,7 +67,7 @@ def document(card: Scorecard, journal: Journal | None = None) -> Document:
     first, count = journal.repetitions[0], len(journal.repetitions)
     known = ", ".join(f"{k} {v}" for k, v in sorted(first.versions.items()))
     about = (
-        f"{_time(first.started_at)} UTC · {count} repetition{'s' * (count != 1)} · "
+        f"{units.instant(first.started_at)} · {count} repetition{'s' * (count != 1)} · "
         f"{known or 'versions unknown'}"
     )
     description = str(first.experiment.get("description", ""))
@@ -114,7 +113,7 @@ def _rows(card: Scorecard) -> Iterator[Block]:
         ),
         [
             (
-                *(row.title, _time(row.started_at), row.verdict),
+                *(row.title, units.instant(row.started_at), row.verdict),
                 f"{row.recovered} of {row.repetitions}",
                 *(_number(name, row.numbers.get(name)) for name in MEASURES),
                 "unknown" if row.lost is None else str(row.lost),
@@ -124,10 +123,6 @@ def _rows(card: Scorecard) -> Iterator[Block]:
         ],
     )
     yield Paragraph(_MEDIANS, soft=True)
-
-
-def _time(unix_seconds: float) -> str:
-    return f"{datetime.fromtimestamp(unix_seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _number(name: str, value: float | None) -> str:

@@ -175,6 +175,10 @@ def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="found 0 values at 1 times"):
         journal_file.from_document(document)
     block["series"].pop(0)
+    block["started_at"] = 1e18  # no date
+    with pytest.raises(PlanError, match="started_at"):
+        journal_file.from_document(document)
+    block["started_at"] = 1.7e9
     block["surprise"] = 1
     with pytest.raises(PlanError, match="surprise"):
         journal_file.from_document(document)
