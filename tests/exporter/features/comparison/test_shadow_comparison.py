@@ -118,19 +118,23 @@ def test_final_verdicts_stay_with_a_model_that_left_and_not_with_a_new_version(s
     until(found, lambda: found.complete)
 
 
-@pytest.mark.parametrize("source", ["golden", "synthetic"])
+@pytest.mark.parametrize(
+    ("source", "values", "known"),
+    [("golden", None, True), ("synthetic", None, False), ("synthetic", [1.5], True)],
+)
 def test_times_of_inputs_that_a_cache_may_know_have_no_verdict(
-    shadow, tmp_path, source
+    shadow, tmp_path, source, values, known
 ):
     shadow.hold("1", "2", response_cache=True)
     [tensor] = shadow.access.board.current.models["m", "1"].inputs
     file = tmp_path / "rows.npz"
     np.savez(file, **{tensor.name: np.ones((3, *tensor.shape[1:]), np.float32)})
     metrics, inputs = ["latency_p50"], {"source": source, "file": str(file)}
+    inputs["overrides"] = {tensor.name: {"values": values}} if values else {}
     found = shadow(metrics=metrics, inputs=inputs, max_pairs=300)
     until(found, lambda: found.complete)
     withheld = found.intervals()["latency_p50"].withheld
-    assert ("response cache" in withheld) == (source == "golden")
+    assert ("response cache" in withheld) == known
 
 
 def test_a_model_that_goes_is_told_and_its_return_goes_on(shadow):
