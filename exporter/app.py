@@ -85,8 +85,8 @@ class Sidecar:
         self._rng = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._running: dict[str, _Running] = {}
         self._reload_successful = True
-        self._configured_at = self._started_at = wall_clock()
-        self._lives = SeriesLives(self._started_at)
+        self._configured_at = self.started_at = wall_clock()
+        self._lives = SeriesLives(self.started_at)
         self.status = StatusBoard(wall_clock, clock)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -380,5 +380,5 @@ class Sidecar:
             lambda: list(self.samples()),
             self.access.spans,
             time.time_ns,
-            int(self._started_at * 1e9),
+            int(self.started_at * 1e9),
         )

@@ -29,6 +29,7 @@ _VERSION: Final = version("tritonwatch")
 def document(sidecar: Sidecar) -> dict[str, Any]:
     """The state of everything as JSON-able values; holds no header and no secret."""
     inventory = sidecar.access.board.current
+    info = inventory.info
     serving = sidecar.serving()
     samples = list(sidecar.samples())
     judgement = sidecar.judged(samples)
@@ -38,6 +39,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
         "tritonwatch": {
             "version": _VERSION,
             "python": platform.python_version(),
+            "started_timestamp_seconds": sidecar.started_at,
         },
         "target": sidecar.config.target.model_dump(
             include={"kind", "url", "grpc", "http", "metrics"}
@@ -45,9 +47,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
         "server": {
             "up": inventory.up if judgement.is_fresh else None,
             "ready": inventory.ready if judgement.is_fresh else None,
-            "name": inventory.info.name if inventory.info else None,
-            "product": inventory.info.product if inventory.info else None,
-            "version": inventory.info.version if inventory.info else None,
+            **{of: getattr(info, of, None) for of in ("name", "product", "version")},
         },
         "findings": [asdict(finding) for finding in judgement.findings],
         "models": sorted(

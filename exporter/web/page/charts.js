@@ -1,6 +1,6 @@
 // Lines over the last hours, drawn by uPlot: what the sidecar recorded, then what this page saw.
 
-const KEPT_SECONDS = 1800, RECORDED_SECONDS = 6 * 3600, RECORDED_STEP_SECONDS = 10, LEAST_SECONDS = 60;
+const KEPT_SECONDS = 1800, RECORDED_SECONDS = 6 * 3600, LEAST_SECONDS = 60;
 const MARK_COLORS = { good: "--good", bad: "--bad", neutral: "--quiet" };
 let marks = [];
 const COLORS = ["#3b82f6", "#e0723c", "#1a9e77", "#b5489a", "#a88a00", "#6d6ac7", "#5b7a99", "#c2410c"];

@@ -103,8 +103,7 @@ function slos(found) {
   const budgets = found.series.triton_slo_error_budget_remaining_ratio || [];
   const objectives = found.series.triton_slo_objective_ratio || [];
   if (!objectives.length) return null;
-  // The history begins with the sidecar; it is as long as the longest window, but for a step.
-  const age = Date.now() / 1000 - (rates.times[0] ?? Infinity) + 2 * RECORDED_STEP_SECONDS;
+  const age = Date.now() / 1000 - found.tritonwatch.started_timestamp_seconds;
   const burn = (slo, window) => (age < BURN_WINDOWS[window] ? "too early"
     : quantity(labelled(found.series.triton_slo_burn_rate || [], { slo, window })[0]?.value));
   const left = (slo) => labelled(budgets, { slo })[0]?.value;
