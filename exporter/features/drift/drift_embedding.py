@@ -147,6 +147,8 @@ class EmbeddedTexts:
         return {self.name: np.concatenate(vectors)} if vectors else {}
 
     def _compare(self, mark: NDArray[np.float32]) -> None:
+        if not np.isfinite(mark).all():
+            return
         if self._mark is None or self._mark.shape != mark.shape:
             self._mark = mark
         apart = np.linalg.norm(mark - self._mark)

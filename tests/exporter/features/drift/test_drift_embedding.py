@@ -132,11 +132,14 @@ def ask_and_collect(bench, number):
     bench.collect(after=60)
 
 
-@pytest.mark.parametrize("when", ["learning", "watching", "down"])
+@pytest.mark.parametrize("when", ["learning", "watching", "down", "without values"])
 def test_an_updated_embedding_model_is_no_drift(bench, specs, embedder, tmp_path, when):
     bench.models(*specs)
     wanted = entry(100) | {"state": str(tmp_path / "state")}
     bench.watch(wanted)
+    embedder.noise = np.nan if when == "without values" else 0.0
+    ask_and_collect(bench, 1)
+    embedder.noise = 0.0
     ask_and_collect(bench, 400)
     if when != "learning":
         ask_and_collect(bench, 200)
