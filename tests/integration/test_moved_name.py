@@ -95,7 +95,9 @@ def test_what_an_older_server_had_counted_is_no_production(moving, old) -> None:
 
     sidecar.wait(is_followed)
     assert {page.value("triton_up") for page in pages} == {1}
-    assert {counted(page) for page in pages} == {3}
+    # A server that has ended is not read for a while: its counter is absent then.
+    unread = {None} if old == "ends" else set()
+    assert {counted(page) for page in pages} - unread == {3}
     page = sidecar.settle(4)
     assert counted(page) == 3
     at_new.double(5)

@@ -30,7 +30,7 @@ def test_a_zoomed_chart_stays_as_it_is_until_a_double_click(
         }))"""
     )
     page.wait_for_function(
-        f"() => {{ const [a, b] = ({SHOWN})(); return b - a > 10000; }}",
+        f"() => {{ const [a, b] = ({SHOWN})(); return 10000 < b - a && b - a < 20000; }}",
         timeout=WAIT_MS,
     )
     box = over.bounding_box()
@@ -48,7 +48,7 @@ def test_a_zoomed_chart_stays_as_it_is_until_a_double_click(
     assert page.evaluate(SHOWN) == zoomed
     over.dblclick()
     page.wait_for_function(
-        f"() => {{ const [a, b] = ({SHOWN})(); return b - a > 10000; }}",
+        f"() => {{ const [a, b] = ({SHOWN})(); return 10000 < b - a && b - a < 20000; }}",
         timeout=WAIT_MS,
     )
 

@@ -15,6 +15,7 @@ import urllib3
 from llm_clients import Clients
 from small_models import config as small_config
 from small_models import write_model
+from waiting import patience
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -191,16 +192,28 @@ def test_nothing_of_production_is_lost_or_made_up_by_restarts_and_reloads(
     clients.ask(30)
     page = sidecar.wait(agrees(clients))
     assert backend_tokens(page) < high + clients.output
-    urllib3.request("POST", f"http://{server.http}/v2/repository/models/llm/unload")
+    urllib3.request(
+        "POST",
+        f"http://{server.http}/v2/repository/models/llm/unload",
+        timeout=patience(60),
+    )
     sidecar.wait(lambda page: page.value("triton_model_ready", **LLM) in (0, None))
-    urllib3.request("POST", f"http://{server.http}/v2/repository/models/llm/load")
+    urllib3.request(
+        "POST",
+        f"http://{server.http}/v2/repository/models/llm/load",
+        timeout=patience(60),
+    )
     sidecar.wait(lambda page: page.value("triton_model_ready", **LLM) == 1)
     clients.ask(30)
     sidecar.wait(agrees(clients))
 
 
 def test_a_hostile_model_costs_nobody_else_a_number(server, config, start_sidecar):
-    urllib3.request("POST", f"http://{server.http}/v2/repository/models/hostile/load")
+    urllib3.request(
+        "POST",
+        f"http://{server.http}/v2/repository/models/hostile/load",
+        timeout=patience(60),
+    )
     (statistics,) = (c for c in config["collectors"] if c["kind"] == "statistics")
     statistics["backend_metrics"] = {"queue": {"series": "my:queue"}}
     sidecar = start_sidecar(config)

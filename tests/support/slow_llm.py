@@ -7,6 +7,7 @@ from pathlib import Path
 
 import urllib3
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import patience
 
 MODEL = Path(__file__).parents[2] / "deploy" / "models" / "llm"
 PREFILL, PREFILL_TOKEN, DECODE, DECODE_REQUEST = 0.020, 0.0005, 0.010, 0.001
@@ -36,7 +37,9 @@ def slow_llm(folder: Path) -> Path:
 
 def metric(server, name):
     """The value on Triton's page, of a histogram its count."""
-    page = urllib3.request("GET", f"http://{server.metrics}/metrics").data.decode()
+    page = urllib3.request(
+        "GET", f"http://{server.metrics}/metrics", timeout=patience(60)
+    ).data.decode()
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             if sample.name == f"vllm:{name}":

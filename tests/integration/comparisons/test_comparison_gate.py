@@ -110,12 +110,12 @@ def test_a_model_that_is_gone_for_a_while_costs_time_and_no_pair(
         for line in process.stderr:
             said.append(line)
             if re.match(r"compare: [1-9]\d* pairs, undecided so far$", line):
-                urllib3.request("POST", f"{model}/unload")
+                urllib3.request("POST", f"{model}/unload", timeout=patience(60))
                 break
         # Longer than a comparison may take to begin.
         while len(said) < 20 and (line := process.stderr.readline()):
             said.append(line)
-        urllib3.request("POST", f"{model}/load")
+        urllib3.request("POST", f"{model}/load", timeout=patience(60))
         verdict, rest = process.communicate(timeout=patience(120))
     assert stopped in said[-1], said
     assert process.returncode == 0, verdict + rest

@@ -245,7 +245,9 @@ def first_seconds(site: EmbeddedSite) -> float:
 
 
 def gauge(server: EmbeddedTriton, name: str) -> float:
-    page = urllib3.request("GET", f"http://{server.metrics}/metrics").data.decode()
+    page = urllib3.request(
+        "GET", f"http://{server.metrics}/metrics", timeout=patience(60)
+    ).data.decode()
     [value] = re.findall(rf"^vllm:{name}{{.*}} (.*)$", page, re.MULTILINE)
     return float(value)
 
