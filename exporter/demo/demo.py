@@ -61,9 +61,9 @@ def run(
 ) -> int:
     """Run the demo until Ctrl-C, SIGTERM or the duration ends it; the exit status.
 
-    With traffic, the `scenario` begins after `scenario_after_seconds`. One request in `trace_rate` is traced, by
-    default every one at first and few later. With `default_ports` Triton and the taps
-    are where every other command looks for them.
+    With traffic, the `scenario` begins after `scenario_after_seconds`. One request in
+    `trace_rate` is traced, by default every one at first and few later. With
+    `default_ports` Triton and the taps are where every other command looks for them.
 
     Raises:
         EmbeddedTritonError: the embedded Triton is not installed or does not start.
