@@ -86,7 +86,7 @@ class Reader:
         )
         return Reading(
             _summary(series, rates),
-            _energy(series),
+            _energy(series, rates),
             tuple(_streamed(series, tokens or {})),
             models,
             dict(_troubles(status)),
@@ -142,8 +142,11 @@ def _summary(series: Series, rates: Mapping[tuple[str, str], float] | None) -> s
     )
 
 
-def _energy(series: Series) -> str:
-    """Return energy of an inference and cost of 1,000, idle share included, by source."""
+def _energy(series: Series, rates: Mapping[tuple[str, str], float] | None) -> str:
+    """Return energy of an inference and cost of 1,000, idle share included, by source.
+
+    While the model's share is unknown, power and what a request takes on average.
+    """
     joules = _priced(series, "triton_inference_energy_joules")
     efficiency = _priced(series, "triton_model_inferences_per_second_per_watt")
     costs = _priced(series, "triton_model_cost_per_thousand_inferences")
@@ -155,9 +158,18 @@ def _energy(series: Series) -> str:
     if not joules:
         return "energy: no power was attributed yet"
     if not shown:
-        return f"energy of {_PRICED}: not identifiable yet"
+        return f"energy: {_power(series, rates)}; {_PRICED}'s share is not identifiable yet"
     shown += [f"{value:.3g} {labels['currency']}/1,000" for labels, value in costs]
     return f"{_PRICED} takes {', '.join(shown)}"
+
+
+def _power(series: Series, rates: Mapping[tuple[str, str], float] | None) -> str:
+    boards = series["triton_host_power_watts"] + series["triton_gpu_power_watts"]
+    watts = sum(value for _, value in boards)
+    sources = ", ".join(sorted({labels["source"] for labels, _ in boards}))
+    rate = sum((rates or {}).values())
+    each = f", {watts / rate:.3g} J a request over all models" if rate else ""
+    return f"{watts:.3g} W ({sources}){each}"
 
 
 def _share_error(series: Series, labels: Mapping[str, str]) -> str:

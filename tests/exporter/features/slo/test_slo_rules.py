@@ -155,6 +155,12 @@ def test_a_counter_reset_is_no_burn(promtool, tmp_path) -> None:
     check(promtool, tmp_path, given, "90m", set())
 
 
+def test_a_counter_reset_hides_no_burn(promtool, tmp_path) -> None:
+    given = series("0+80x60 0+80x60", "0+20x60 0+20x60")
+    check(promtool, tmp_path, given, "62m", set(ALERTS))
+    check(promtool, tmp_path, given, "2h", set(ALERTS))
+
+
 def test_replicas_are_summed_before_they_are_divided(promtool, tmp_path) -> None:
     # One replica fails all of its few requests, the other none of its many: together
     # 0.5 %. An average of the two ratios would be 50 %.
