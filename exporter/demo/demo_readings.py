@@ -158,7 +158,7 @@ def _energy(series: Series, rates: Mapping[tuple[str, str], float] | None) -> st
     if not joules:
         return "energy: no power was attributed yet"
     if not shown:
-        return f"energy: {_power(series, rates)}; {_PRICED}'s share is not identifiable yet"
+        return f"energy: {_power(series, rates)}; {_PRICED}'s share is unknown"
     shown += [f"{value:.3g} {labels['currency']}/1,000" for labels, value in costs]
     return f"{_PRICED} takes {', '.join(shown)}"
 

@@ -33,7 +33,7 @@ _FAST_BURN: Final = 14.4
 _BURN_WINDOWS: Final = ("5m", "1h")
 
 _WRONG: Final = {"expected": "outputs differ", "labels": "accuracy fell"}
-"""What a golden check that fails has found."""
+"""The fault that each failing golden check shows."""
 
 _SERVING: Final = "Does it really serve?"
 _CORRECT: Final = "Are the answers correct?"

@@ -85,7 +85,7 @@ def test_energy_efficiency_and_cost_are_shown_with_where_they_come_from():
     )
     known = read(PRICED + error % 0.124).energy
     assert known == f"digits_fp32 takes 1.25 J/inference ± 12 %, {shown}"
-    share = "; digits_fp32's share is not identifiable yet"
+    share = "; digits_fp32's share is unknown"
     power = 'triton_host_power_watts{domain="host",source="model"} 30\n'
     total = f'triton_requests_total{{{OF_IT},outcome="success"}} %d\n'
     pages = [power + PRICED + error % 1.5 + total % number for number in (10, 25)]
