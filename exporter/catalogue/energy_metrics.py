@@ -216,7 +216,7 @@ FLOPS_UTILIZATION: Final = MetricSpec(
     "triton_model_flops_utilization_ratio",
     "Floating point operations of the model's inferences divided by the GPU's peak"
     " in the model's busy time. Operations come from the configuration, the peak"
-    " from the configuration or NVIDIA's data sheets. Absent if the peak of a board of"
-    " the model is unknown, as that of MIG instances is.",
+    " from the configuration or NVIDIA's data sheets, which have none of MIG instances."
+    " Absent if the peak of one of the model's boards is unknown.",
     _MODEL,
 )

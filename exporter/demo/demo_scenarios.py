@@ -122,7 +122,7 @@ class SilentFailure(_OwnCopy):
         def lie() -> str:
             set_fault(self.repository, LIAR, Fault("shifted_class"))
             return (
-                f"--- from now on {LIAR} gives each digit's score to the next: quick, confident, wrong\n"
+                f"--- from now on {LIAR} gives each digit's score to the next: fast, confident and wrong\n"
                 + stage.hint("triton_golden_failing")
             )
 
@@ -209,7 +209,7 @@ class SlowRollout(_OwnCopy):
             stage.traffic.canary(LIAR, "2", 0.5)
             return (
                 f"--- version 2 of {LIAR} takes half of the requests; it is 6 ms slower. The verdict\n"
-                "    takes one to two minutes: it holds however often it is looked at\n"
+                "    takes one to two minutes and is valid whenever it is read\n"
                 + stage.hint('triton_comparison_verdict{comparison="rollout"}')
             )
 

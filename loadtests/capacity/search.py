@@ -47,7 +47,7 @@ class SearchSettings(Settings):
     """Time of a run that brackets the boundary."""
     repetitions: int = Field(default=5, ge=3, le=1000)
     """Fewest runs within one level of the boundary; twice as many are made about it.
-    That no rate holds needs two runs at the lowest rate that chance does not explain."""
+    `no_rate_holds` needs two runs at the lowest rate whose misses chance does not explain."""
     precision_ratio: float = Field(default=0.01, gt=0, lt=1)
     """End when half the interval is at most this share of the estimate."""
     level_ratio: float = Field(default=1.06, gt=1.001, le=2)

@@ -139,8 +139,8 @@ class CapacityReport(Settings):
     levels: tuple[Level, ...]
     saturation: SaturationReport
     repetitions: int
-    """Runs within one level (6 %) of the boundary, on either side; where no rate holds,
-    those at the lowest rate; 0 where one request at a time shows it, or every rate holds."""
+    """Runs within one level (6 %) of the boundary, on either side. If no rate holds, runs
+    at the lowest rate, or 0 if one request at a time misses the objective. 0 if every rate holds."""
     rejected_runs: int
     """Runs that were disturbed, and made again."""
     spent_seconds: float

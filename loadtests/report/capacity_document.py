@@ -184,7 +184,7 @@ def _origin(report: CapacityReport) -> Facts:
     return Facts(
         {
             "seed": report.seed,
-            "runs that decide": report.repetitions,
+            "runs behind the result": report.repetitions,
             "runs rejected": report.rejected_runs,
             "SHA-256 of the payloads": report.payload_sha256,
             "SHA-256 of the schedules": report.schedule_sha256,

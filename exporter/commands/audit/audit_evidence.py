@@ -63,7 +63,7 @@ class Listed:
 
     @property
     def failed(self) -> bool:
-        """Return whether it should be loaded and is not; one that is loading has not."""
+        """Return whether it failed to load; one that is loading or unloading did not."""
         return self.entry.state == "UNAVAILABLE" and self.entry.reason != "unloaded"
 
 

@@ -53,7 +53,7 @@ LISTED_CHECKS: Final[tuple[Check[Listed], ...]] = (
         evidence=lambda it: [
             measure("reason", it.entry.reason or None, "", "RepositoryIndex")
         ],
-        advice="Wait while it loads or unloads. Otherwise repair what the reason names and "
+        advice="If it is loading or unloading, wait. Otherwise repair what the reason names and "
         "load it again, or remove it from the repository.",
     ),
 )

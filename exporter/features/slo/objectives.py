@@ -122,7 +122,7 @@ class PresetObjective(Settings):
     `interactive`: p95 < 100 ms and p99 < 500 ms. `realtime`: p95 < 50 ms and 99.9 % of
     requests succeed. `chat`: p99 of the first response < 500 ms and p95 of the gaps
     between responses < 50 ms. `completion`: the same with 2 s and 200 ms. `throughput`:
-    each model at least `per_second` inferences per second, all of its versions together,
+    at least `per_second` inferences per second of each model, over all its versions,
     in 99 % of readings. `energy`: at most
     `joules_per_inference`, including a share of the idle energy, in 99 % of readings.
     While Triton or the model is down there is no reading: judge that by availability.

@@ -22,7 +22,7 @@ function attention(found) {
     make("ul", {}, ...all.map(([text, section, runbook, since, subjects, query]) => make("li", {},
       make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, `${since} runbook `,
         make("a", { href: `runbooks/${runbook}${query}` }, runbook))))),
-  ] : [make("p", {}, found.server.up == null ? "Starting: the server was not read yet." : "No known problems.")]));
+  ] : [make("p", {}, found.server.up == null ? "Starting: the server has not been read yet." : "No known problems.")]));
 }
 
 const STATE_LOOKS = { SERVING: "good", UNKNOWN: "quiet", SLOW: "warn", DRIFTED: "warn" };

@@ -1,4 +1,4 @@
-// Sections under one line each; null where what they show is not configured.
+// Each section is one line until opened, and null where its feature is not configured.
 
 const SECTIONS = {
   "Does it really serve?": truth, "Are the answers correct?": golden, "Service level objectives": slos,
@@ -83,7 +83,7 @@ function streamed(found) {
     .map((e) => quantity(1000 * e.value) + shareError(found, e)).find((text) => text.includes("±")) || NO_FIGURE;
   const cache = one("triton_backend_kv_cache_usage_ratio", {});
   const waiting = one("triton_backend_requests_waiting", {});
-  return [`Traced of ${listed(names(models, "model"))}`,
+  return [`Traced models: ${listed(names(models, "model"))}`,
     note("Time to the first response, and from each response to the next; the 95 % interval is grey."),
     table("Streamed answers by model", models, [
       ["model", (m) => m.model], ["version", (m) => m.version],
@@ -96,7 +96,7 @@ function streamed(found) {
     ])];
 }
 
-// A window of burn rates, in seconds. Of data that are younger, the rate is that of a shorter window.
+// Windows of burn rates in seconds. A younger sidecar has data of a shorter window only.
 const BURN_WINDOWS = { "5m": 300, "1h": 3600, "6h": 21600 };
 
 function slos(found) {
@@ -109,7 +109,7 @@ function slos(found) {
   const left = (slo) => labelled(budgets, { slo })[0]?.value;
   const least = [...budgets].sort((a, b) => a.value - b.value)[0];
   return [least ? `Lowest budget left: ${least.slo}, ${budgetLeft(least.value)}` : `${objectives.length} objectives, no events yet`,
-    note("At a burn rate of 1 the budget lasts exactly its window. A rate is shown once there are data of its whole window."),
+    note("At a burn rate of 1 the budget lasts exactly its window. A rate appears once its whole window has data."),
     table("Objectives", objectives, [
       ["objective", (o) => o.slo],
       ["target", (o) => percent(o.value), "number"],
@@ -129,7 +129,7 @@ function drift(found) {
   if (!evidence.length && !watched.length) return null;
   const alarms = new Set((found.series.triton_feature_drift_alarm || []).filter((a) => a.value).map((a) => `${a.model} ${a.feature}`));
   const threshold = (e) => Math.max(1, ...labelled(found.series.triton_model_drift_evidence_threshold || [], { model: e.model }).map((t) => t.value));
-  // Both are logarithms: evidence below 0 speaks against a change.
+  // Evidence and threshold are logarithms; evidence below 0 speaks against a change.
   const strongest = [...evidence].sort((a, b) => b.value - a.value).slice(0, DRIFT_ROWS);
   const drifted = (found.series.triton_model_drift_alarm || []).filter((m) => m.value).map((m) => m.model);
   const said = (w) => [...w.problems, ...w.caveats, ...w.blind_spots].join("; ");
@@ -143,7 +143,7 @@ function drift(found) {
     ...(strongest.length ? [captioned("Evidence of drift by feature", strongest, [
       ["feature", (e) => e.feature], ["model", (e) => e.model],
       ["state", (e) => (alarms.has(`${e.model} ${e.feature}`) ? make("span", { class: "bad" }, "alarm") : "no alarm")],
-      ["evidence, of the model's threshold", (e) => (e.value > 0 ? percent(e.value / threshold(e)) : "none"), "number"],
+      ["evidence, share of the alarm threshold", (e) => (e.value > 0 ? percent(e.value / threshold(e)) : "none"), "number"],
     ])] : [])];
 }
 
@@ -259,7 +259,7 @@ function golden(found) {
   }
   const wrong = names((found.series.triton_golden_failing || []).filter((f) => f.value), "model");
   const drifting = names(charts.filter((c) => c.value), "signal"), unjudged = sets.filter((s) => checks(s) === UNKNOWN).length;
-  const doubts = [wrong.length && `Not those of ${listed(wrong)}`, drifting.length && `Out of control: ${listed(drifting)}`,
+  const doubts = [wrong.length && `Golden checks fail: ${listed(wrong)}`, drifting.length && `Out of control: ${listed(drifting)}`,
     unjudged && `Not judged: ${unjudged} of ${sets.length} golden sets`].filter(Boolean);
   return [doubts.join("; ") || (sets.length ? "All golden checks pass" : "No golden data"),
     note("Answers to golden samples with known answers, and control charts."), ...parts];

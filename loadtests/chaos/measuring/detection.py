@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.signals import Shown
 
 _GAP_SECONDS: Final = 3.0
-"""Prometheus was not read for longer than this: more than one poll failed."""
+"""Longest time without an answer of Prometheus that is no gap in its polls."""
 
 
 class DetectSettings(Settings):
@@ -151,7 +151,7 @@ def _alert(
     if seen is not None and seen.before:
         in_time, note = None, f"{wanted.alert} fired before the fault already"
     elif at is None and not evidence.alerts_watched:
-        in_time, note = None, f"no Prometheus was there to fire {wanted.alert}"
+        in_time, note = None, f"no Prometheus was read that could fire {wanted.alert}"
     elif gap is not None:
         low, high = (max(0.0, one - start) for one in gap)
         note = f"Prometheus was not read from {low:.3g} to {high:.3g} s after the fault"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SOAK: Final = "Users are served again after each fault, and nothing grows."
 """Description of the experiment of a soak, by which its journal is known."""
 GROWTH_BYTES_PER_HOUR: Final = 2e6
-"""More than that, with certainty and to the end, is a leak."""
+"""Growth whose interval lies above this, in the second half too, is a leak."""
 _WARM_UP_SHARE: Final = 0.25
 _BLOCK_SECONDS: Final = 60.0
 """Scrapes of this time count as one value, their median: memory goes in steps."""
@@ -55,7 +55,7 @@ class Soak(Settings):
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The faults of the sidecar, in sentences."""
+        """Reasons why the soak failed."""
         low, late = self.growth_low, self.growth_late
         problems = []
         if (
@@ -65,8 +65,8 @@ class Soak(Settings):
         ):
             problems.append(
                 f"resident memory grew by at least {low / 1e6:.2g} MB an hour, and by "
-                f"{late / 1e6:.2g} in the second half; at most "
-                f"{GROWTH_BYTES_PER_HOUR / 1e6:g} are wanted"
+                f"{late / 1e6:.2g} in the second half; the limit is "
+                f"{GROWTH_BYTES_PER_HOUR / 1e6:g}"
             )
         if self.open_fds_growth is not None and self.open_fds_growth > _FLAT:
             problems.append(
@@ -83,7 +83,7 @@ class Soak(Settings):
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """Sentences about what the soak could not decide."""
+        """Reasons why the soak has no verdict."""
         limit, high = GROWTH_BYTES_PER_HOUR, self.growth_high
         if self.broken or (high is not None and high <= limit):
             return ()
@@ -92,12 +92,12 @@ class Soak(Settings):
 
 
 def footprint_of(evidence: Evidence) -> Soak | None:
-    """Return the sidecar's footprint over a soak; None of any other experiment."""
+    """Return the footprint if the experiment is a soak; else None."""
     return soaked(evidence) if evidence.experiment.get("description") == SOAK else None
 
 
 def soaked(evidence: Evidence) -> Soak:
-    """Return how the sidecar's footprint went over a soak."""
+    """Return the sidecar's footprint over a soak."""
     up = evidence.of_metric(UP)
     end = up[0].at_seconds[-1] if up else 0.0
     scrapes = up[0].values if up else ()

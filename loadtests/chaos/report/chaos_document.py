@@ -298,7 +298,7 @@ def _footprint(soak: Soak) -> Facts:
             f"{_mega(soak.resident_bytes_last)}",
             "growth an hour": f"{_mega(soak.growth_bytes_per_hour)} "
             f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
-            f"{_mega(soak.growth_late)} in the second half; wanted are at most "
+            f"{_mega(soak.growth_late)} in the second half; limit "
             f"{_mega(GROWTH_BYTES_PER_HOUR)}",
             "descriptors": "unknown"
             if soak.open_fds_growth is None
