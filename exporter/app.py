@@ -210,7 +210,11 @@ class Sidecar:
             self.config.model_mentions(),
             self._latest("stalled"),
             self._latest("configuration").items(),
-            [runner.meter.name for runner in self.runners if runner.meter.fails],
+            [
+                (runner.meter.name, runner.meter.statistics.failure)
+                for runner in self.runners
+                if runner.meter.fails
+            ],
         )
 
     def _latest(self, outcome: Outcome) -> dict[ModelKey, str]:

@@ -13,6 +13,7 @@ TritonwatchError
 │       ├── UnavailableError     no connection, or the server says so
 │       │   └── UnreachableError   no connection: the request was never sent
 │       ├── BusyError            the server answered: too many requests now
+│       ├── DeniedError          refused before any model: a header or credentials lack
 │       ├── DeadlineError        no answer in time
 │       ├── ModelError           the server answered: this request failed
 │       ├── InvalidRequestError  the server answered: this request is wrong
@@ -147,6 +148,13 @@ class UnreachableError(UnavailableError):
 
 class BusyError(TritonError):
     """The server refused the request because it has too many, and did not begin it."""
+
+
+class DeniedError(TritonError):
+    """The server, or a proxy before it, asks for a header or credentials: no model was asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}; set the header under target.headers")
 
 
 class DeadlineError(TritonError):

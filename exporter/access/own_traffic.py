@@ -336,7 +336,11 @@ def _succeeded(counts: OwnCounts, share: Touched, *, from_cache: bool) -> OwnCou
 def ending_of(error: BaseException) -> Ending:
     """Return how a request of ours ended, from the error that it raised."""
     if isinstance(
-        error, errors.UnreachableError | errors.BusyError | errors.UnsendableError
+        error,
+        errors.UnreachableError
+        | errors.BusyError
+        | errors.DeniedError
+        | errors.UnsendableError,
     ):
         return "unreached"
     if isinstance(

@@ -30,6 +30,7 @@ _OUTCOMES: Final[Mapping[type[errors.TritonError], Outcome]] = {
     errors.BusyError: "backlog",
     errors.DeadlineError: "timeout",
     errors.UnavailableError: "unavailable",
+    errors.DeniedError: "configuration",
     errors.UnsendableError: "configuration",
     errors.InvalidRequestError: "invalid",
     errors.ModelError: "model_error",

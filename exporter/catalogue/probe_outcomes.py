@@ -64,8 +64,8 @@ MEANINGS: Final[dict[Outcome, Meaning]] = {
     "configuration": Meaning(
         None,
         None,
-        "nothing was sent: the settings of the probe, or its golden data, do not fit the"
-        " model",
+        "no model was asked: the settings of the probe, or its golden data, do not fit the"
+        " model, or the server or a proxy wants a header or credentials (target.headers)",
     ),
 }
 SERVED: Final = frozenset(o for o in OUTCOMES if MEANINGS[o].serves)

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 STALE_INTERVALS: Final = 2
 _FAILING_SECONDS: Final = 60.0
-"""Time without a result after which a failing collector is reported as a problem."""
+"""Time without a success after which a failing collector is reported as a problem."""
 LANDING_SECONDS: Final = 2.0
 """Seconds for which shutdown waits for a run in flight that is not late yet: cleanup
 should not run beside it.
@@ -65,9 +65,9 @@ class Meter:
 
     @property
     def fails(self) -> bool:
-        """True if it fails, and has had no result for a while."""
+        """True if it fails, and has not wholly succeeded for a while."""
         latest = self.statistics
-        old = self._clock() - latest.last_read_at > _FAILING_SECONDS
+        old = self._clock() - latest.last_success_at > _FAILING_SECONDS
         return latest.success is False and old
 
     def succeeded(self, duration_seconds: float, dropped: int = 0) -> None:

@@ -267,7 +267,7 @@ class StatusBoard:
         mentions: Iterable[ModelMention] = (),
         stalled: Iterable[ModelKey] = (),
         unsent: Iterable[tuple[ModelKey, str]] = (),
-        failing: Iterable[str] = (),
+        failing: Iterable[tuple[str, str]] = (),
     ) -> Judgement:
         """Return the current findings; a changed state becomes a mark.
 
@@ -281,7 +281,7 @@ class StatusBoard:
         if is_fresh:
             found = findings(*given, failing)
         elif self._was_read or failing:
-            found = [unread(inventory)]
+            found = [unread(inventory, dict(failing).get("server", ""))]
         keys = [(e.name, e.version) for e in inventory.index if e.state]
         with self._lock:
             now = self._wall_clock()

@@ -69,14 +69,14 @@ def findings(
     mentions: Iterable[ModelMention] = (),
     stalled: Iterable[ModelKey] = (),
     unsent: Iterable[tuple[ModelKey, str]] = (),
-    failing: Iterable[str] = (),
+    failing: Iterable[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Return all known problems; of a server that is down, only that one.
 
     `mentions` are the models and inputs that the configuration names, `stalled` the model
     versions whose latest streamed answer to a probe broke its limits, `unsent` those to
-    which a probe could send nothing, and why; `failing` the collectors that have had no
-    result for a while.
+    which a probe could send nothing, and why; `failing` the collectors that have not
+    succeeded for a while, and why.
     """
     if not inventory.up:
         subject = _server_of(inventory)
@@ -97,10 +97,7 @@ def findings(
         *_drift(found),
         *_budgets(found, objectives, models),
         *_comparisons(found),
-        *(
-            Finding(name, "has no recent result", _COLLECTORS, _STALE)
-            for name in failing
-        ),
+        *(_failing(*one) for one in failing),
     ]
 
 
@@ -131,10 +128,15 @@ def state_of(
     return worst
 
 
-def unread(inventory: Inventory) -> Finding:
+def unread(inventory: Inventory, why: str = "") -> Finding:
     """The only finding where the server was not read lately."""
-    text = "is not known to answer: its collector has no recent result"
+    text = "is not known to answer: " + (why or "its collector has no recent result")
     return Finding(_server_of(inventory), text, _SERVING, _STALE)
+
+
+def _failing(collector: str, why: str) -> Finding:
+    runbook = "TritonModelsUnlisted" if collector == "server" else _STALE
+    return Finding(collector, f"its collector fails: {why}", _COLLECTORS, runbook)
 
 
 def _server_of(inventory: Inventory) -> str:
@@ -152,7 +154,7 @@ def _wrong_input(misfit: Misfit) -> Finding:
 
 
 def _unsent(key: ModelKey, why: str) -> Finding:
-    text = f"a probe could send nothing: {why}"
+    text = f"a probe cannot ask it: {why}"
     return Finding(key[0], text, _SERVING, _UNPROVEN, None, *key)
 
 

@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 
 _NO_CONNECTION: Final = "failed to connect to all addresses"
 """Beginning of gRPC's error text where nothing was sent."""
-_INVALID: Final = frozenset(
-    {
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.NOT_FOUND,
-        grpc.StatusCode.OUT_OF_RANGE,
-        grpc.StatusCode.ALREADY_EXISTS,
-    }
-)
+_RESTRICTED: Final = "This protocol is restricted, expecting header"
+"""Beginning of Triton's refusal (--grpc-restricted-protocol), whose code is UNAVAILABLE."""
+_KINDS: Final[dict[grpc.StatusCode, type[errors.TritonError]]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineError,
+    grpc.StatusCode.UNAUTHENTICATED: errors.DeniedError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.DeniedError,
+    grpc.StatusCode.UNIMPLEMENTED: errors.UnsupportedError,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequestError,
+    grpc.StatusCode.NOT_FOUND: errors.InvalidRequestError,
+    grpc.StatusCode.OUT_OF_RANGE: errors.InvalidRequestError,
+    grpc.StatusCode.ALREADY_EXISTS: errors.InvalidRequestError,
+}
 
 
 @contextlib.contextmanager
@@ -42,8 +46,8 @@ def translated_errors() -> Iterator[None]:
 def _error(error: Any) -> errors.TritonError:
     code, details = error.code(), error.details() or ""
     text = f"{code.name}: {details}"
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.DeadlineError(text)
+    if details.startswith(_RESTRICTED):
+        return errors.DeniedError(text)
     # A proxy answers 400 where it refuses a client certificate; no server was asked.
     if (
         code is grpc.StatusCode.UNAVAILABLE
@@ -53,11 +57,7 @@ def _error(error: Any) -> errors.TritonError:
         return (errors.UnavailableError if is_sent else errors.UnreachableError)(text)
     if "deserializing" in details or "Failed parsing" in details:
         return errors.ProtocolError(text)
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return errors.UnsupportedError(text)
-    if code in _INVALID:
-        return errors.InvalidRequestError(text)
-    return errors.ModelError(text)
+    return _KINDS.get(code, errors.ModelError)(text)
 
 
 MAX_CONTROL_BYTES: Final = 8 << 20

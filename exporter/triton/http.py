@@ -275,6 +275,8 @@ def status_error(status: int, body: bytes) -> errors.TritonError:
     # Of a proxy, 502 means that no server answers behind it.
     if status in {502, 503}:
         return errors.UnavailableError(text)
+    if status in {401, 403}:
+        return errors.DeniedError(text)
     if status in {400, 404, 405, 413, 422}:
         return errors.InvalidRequestError(text)
     if status == 504:  # noqa: PLR2004

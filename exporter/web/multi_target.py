@@ -24,7 +24,7 @@ from exporter.access.collector_base import Access
 from exporter.catalogue.probe_outcomes import MEANINGS
 from exporter.config import connect
 from exporter.config.configuration import TargetSettings
-from exporter.errors import PartialResultError, TritonwatchError
+from exporter.errors import DeniedError, PartialResultError, TritonwatchError
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.network import addresses
 from exporter.network.addresses import is_address
@@ -236,6 +236,9 @@ def _probe_target(
         complete = True
         try:
             result.samples += server.collect()
+        except DeniedError as error:
+            complete = False
+            result.log.append(f"server {target.grpc}: {error}")
         except PartialResultError as error:
             complete = False
             result.samples += error.samples

@@ -52,6 +52,7 @@ class ServerCollector:
         """Read the server once; one that is unreachable is a result, not a failure.
 
         Raises:
+            DeniedError: it is not known whether it is up: our request was refused.
             DeadlineError: one of our own readiness requests delays its answers.
             PartialResultError: it answers, but not about its readiness or its models.
         """
@@ -60,6 +61,8 @@ class ServerCollector:
         client = self._access.server
         try:
             client.live(timeout_seconds=timeout)
+        except errors.DeniedError:
+            raise
         except errors.TritonError as error:
             self._raise_if_held_up(error, now)
             return self._unreachable(error)
@@ -185,7 +188,11 @@ class ServerCollector:
                 spec = self._access.server.model_spec(
                     name, version, timeout_seconds=self._settings.timeout_seconds
                 )
-            except (errors.DeadlineError, errors.UnavailableError):
+            except (
+                errors.DeadlineError,
+                errors.DeniedError,
+                errors.UnavailableError,
+            ):
                 # The server has a problem: keep the known signature, so that the model
                 # is still probed.
                 unreadable += 1

@@ -138,16 +138,20 @@ async def test_a_server_that_refuses_with_429_is_busy_and_serves(llm):
 
 
 @pytest.mark.parametrize(
-    ("status", "outcome"), [(401, "invalid"), (500, "model_error")]
+    ("status", "outcome", "serving", "state"),
+    [(401, "configuration", [], "UNKNOWN"), (500, "model_error", [0], "DOWN")],
 )
-async def test_a_server_that_refuses_otherwise_does_not_serve(llm, status, outcome):
+async def test_a_refusal_is_a_failure_unless_our_key_is_what_it_refuses(
+    llm, status, outcome, serving, state
+):
     llm.status = status
     async with watching(llm) as served:
-        page = await served.until(lambda a: a.values("triton_model_serving", **KEY))
-        status = json.loads((await served.ask("/api/v1/status")).text)
-    assert page.values("triton_model_serving", **KEY) == [0]
-    assert probes(page, outcome) >= 1
-    assert status["models"][0]["state"] == "DOWN"
+        page = await served.until(
+            lambda a: max(a.values("triton_probe_total", outcome=outcome), default=0)
+        )
+        document = json.loads((await served.ask("/api/v1/status")).text)
+    assert page.values("triton_model_serving", **KEY) == serving
+    assert document["models"][0]["state"] == state
 
 
 async def test_a_server_that_loads_is_up_and_not_ready(llm):

@@ -51,7 +51,7 @@ def test_a_state_is_known_since_it_came_and_its_change_is_a_mark():
 def test_before_the_first_read_nothing_is_wrong_unless_a_collector_fails():
     board = StatusBoard(lambda: 100.0, lambda: 100.0)
     assert board.judge((), INVENTORY, {}, ()).findings == []
-    assert board.judge((), INVENTORY, {}, (), failing=["server"]).findings
+    assert board.judge((), INVENTORY, {}, (), failing=[("server", "denied")]).findings
 
 
 def test_a_point_is_recorded_every_ten_seconds():

@@ -60,8 +60,9 @@ def test_a_model_that_denies_its_readiness_is_not_ready():
 
 
 def test_collectors_without_results_are_named():
-    [finding] = findings([], index(), SERVING, (), failing=["energy"])
+    [finding] = findings([], index(), SERVING, (), failing=[("energy", "no GPU")])
     assert (finding.subject, finding.runbook) == ("energy", "TritonwatchCollectorStale")
+    assert "no GPU" in finding.text
 
 
 def test_what_was_not_proven_is_unknown():

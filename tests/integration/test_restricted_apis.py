@@ -1,0 +1,81 @@
+"""A Triton whose protocols are restricted: what we may not ask is unknown, not broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from exporter.triton.embedded import EmbeddedTriton
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
+
+MODEL = Path(__file__).parents[1] / "data" / "models" / "double"
+HEADERS = {"secret": "s3", "triton-grpc-protocol-secret": "s3"}
+EXPECTED = "restricted, expecting header"
+
+
+@pytest.fixture
+def restricted(tmp_path, settings, start_sidecar):
+    """Start a Triton that restricts these protocols, and a sidecar beside it."""
+    shutil.copytree(MODEL, tmp_path / "models" / "double")
+    servers = []
+
+    def start(protocols, **headers):
+        options = ["grpc-restricted-protocol"]
+        if protocols != "health":  # EmbeddedTriton waits for it over HTTP
+            options.append("http-restricted-api")
+        arguments = [f"--{option}={protocols}:secret=s3" for option in options]
+        server = EmbeddedTriton(tmp_path / "models", arguments=arguments)
+        servers.append(server)
+        config = settings(server.__enter__(), probe={"timeout_seconds": 20.0})
+        config["target"]["headers"] = headers
+        return start_sidecar(config)
+
+    yield start
+    for server in servers:
+        server.__exit__()
+
+
+def findings(sidecar):
+    return json.loads(sidecar.get("/api/v1/status").body)["findings"]
+
+
+@pytest.mark.parametrize("headers", [{}, HEADERS], ids=["without", "with"])
+def test_a_model_that_we_may_not_ask_is_unproven_and_not_down(headers, restricted):
+    sidecar = restricted("inference", **headers)
+    outcome = "ok" if headers else "configuration"
+    page = sidecar.wait(
+        lambda page: all(
+            page.sum("triton_probe_total", protocol=protocol, outcome=outcome)
+            for protocol in ("grpc", "http")
+        )
+    )
+    probes = page.sum("triton_probe_total")
+    assert page.sum("triton_probe_total", outcome=outcome) == probes
+    assert page.values("triton_model_serving") == ([1] if headers else [])
+    # What was refused never reached the model, and what reached it is no production.
+    assert sidecar.settle().sum("triton_requests_total") == 0
+    told = [f["text"] for f in findings(sidecar)]
+    assert [EXPECTED in text for text in told] == ([] if headers else [True])
+
+
+@pytest.mark.parametrize(
+    ("protocols", "subject", "up"),
+    [
+        ("statistics", "statistics", 1),
+        ("model-repository", "server", 1),
+        ("metadata", "server", 1),
+        ("health", "The server", None),
+    ],
+)
+def test_what_we_may_not_read_is_named_with_the_header_it_wants(
+    protocols, subject, up, restricted
+):
+    sidecar = restricted(protocols)
+    page = sidecar.wait(lambda page: 0 in page.values("tritonwatch_collector_success"))
+    assert page.value("triton_up") == up
+    told = [(f["subject"], EXPECTED in f["text"]) for f in findings(sidecar)]
+    assert (subject, True) in told
