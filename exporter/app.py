@@ -270,8 +270,8 @@ class Sidecar:
         self._tls_files.watch()
         if self.ready:
             inventory = self.access.board.current
-            unsent = self._latest("configuration")
-            transitions.log_changes(inventory, self.serving(), unsent)
+            unproven = self._latest("configuration")
+            transitions.log_changes(inventory, self.serving(), unproven)
             mentions.log_changes(self.config.model_mentions(), inventory)
         await asyncio.to_thread(self.admission.memory.tidy)
         if self.ready and self.status.is_due():

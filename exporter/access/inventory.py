@@ -39,6 +39,15 @@ class Inventory:
         """Return whether it is ready, in the index and by its own readiness."""
         return entry.ready and entry.key not in self.denying
 
+    def shown(self) -> list[IndexEntry]:
+        """Return the versions with a state, without those that another one replaced."""
+        ready = {entry.name for entry in self.index if self.is_ready(entry)}
+        return [
+            entry
+            for entry in self.index
+            if entry.state and not (entry.reason == "unloaded" and entry.name in ready)
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class ReloadSign:

@@ -32,6 +32,9 @@ class ModelWork:
     is_ensemble: bool = False
     """True if other models that are watched do its work: Triton adds their time to it
     once for each request, also where they execute several requests together."""
+    is_doubtful: bool = False
+    """True if a failure of ours was counted as a success: some may be among the
+    inferences."""
 
 
 Direction = Literal["input", "output"]

@@ -64,8 +64,9 @@ MEANINGS: Final[dict[Outcome, Meaning]] = {
     "configuration": Meaning(
         None,
         None,
-        "no model was asked: the settings of the probe, or its golden data, do not fit the"
-        " model, or the server or a proxy wants a header or credentials (target.headers)",
+        "the settings of the probe, or its golden data, do not fit the model; the model"
+        " refuses generated inputs that it never took; or the server or a proxy wants a"
+        " header or credentials (target.headers)",
     ),
 }
 SERVED: Final = frozenset(o for o in OUTCOMES if MEANINGS[o].serves)

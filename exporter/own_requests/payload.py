@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from exporter.errors import UnsendableError
+from exporter.errors import UnsendableError, UnusableFileError
 from exporter.settings import Settings
+from exporter.system import whole_file
 from exporter.triton.tensors import FLOATS, MAX_RANK, array_dtype, shown_shape
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class InputSettings(Settings):
     """
     values: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
     """Values are drawn from this list."""
+    files: tuple[Path, ...] | None = Field(default=None, min_length=1, max_length=100)
+    """Values are drawn from the contents of these files, for BYTES such as a JPEG."""
     omit: bool = Field(default=False)
     """Leave out this optional input."""
 
@@ -61,8 +65,10 @@ class InputSettings(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> InputSettings:
-        if self.range is not None and self.values is not None:
-            raise ValueError("found both range and values; set one of them")
+        sources = {"range": self.range, "values": self.values, "files": self.files}
+        found = [name for name, given in sources.items() if given is not None]
+        if len(found) > 1:
+            raise ValueError(f"found {' and '.join(found)}; set one of them")
         return self
 
 
@@ -98,10 +104,13 @@ def make_payload(
     left, left_bytes = MAX_ELEMENTS, MAX_BYTES
     for tensor in chosen_inputs(spec, overrides):
         override = overrides.get(tensor.name)
-        most = min(left, left_bytes // _element_bytes(tensor.datatype))
-        array = _array(tensor, override or InputSettings(), rng, most)
+        settings = override or InputSettings()
+        choices = _choices(tensor, settings)
+        element_bytes = _element_bytes(tensor.datatype, choices)
+        most = min(left, left_bytes // element_bytes)
+        array = _array(tensor, settings, choices, rng, most)
         left -= array.size
-        left_bytes -= array.size * _element_bytes(tensor.datatype) + _INPUT_BYTES
+        left_bytes -= array.size * element_bytes + _INPUT_BYTES
         payload.inputs[tensor.name] = array
         payload.datatypes[tensor.name] = tensor.datatype
     return payload
@@ -123,12 +132,15 @@ def chosen_inputs(
 
 
 def _array(
-    tensor: TensorSpec, settings: InputSettings, rng: np.random.Generator, most: int
+    tensor: TensorSpec,
+    settings: InputSettings,
+    choices: Array | None,
+    rng: np.random.Generator,
+    most: int,
 ) -> Array:
     shape = _shape(tensor, settings, most)
     array = np.empty(shape, dtype=array_dtype(tensor.datatype))
-    if settings.values is not None:
-        choices = _choices(tensor, settings.values)
+    if choices is not None:
         array[...] = choices[rng.integers(0, len(choices), size=shape)]
     elif tensor.datatype == "BYTES":
         array[...] = np.frompyfunc(lambda n: b"probe-%d" % n, 1, 1)(
@@ -170,8 +182,11 @@ def _shape(tensor: TensorSpec, settings: InputSettings, most: int) -> tuple[int,
     return shape
 
 
-def _element_bytes(datatype: str) -> int:
-    return _WORD_BYTES if datatype == "BYTES" else array_dtype(datatype).itemsize
+def _element_bytes(datatype: str, choices: Array | None) -> int:
+    if datatype != "BYTES":
+        return array_dtype(datatype).itemsize
+    longest = 0 if choices is None else max(map(len, choices))
+    return max(_WORD_BYTES, longest)
 
 
 def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
@@ -204,16 +219,31 @@ def _limits(datatype: str) -> tuple[int, int]:
     return int(limits.min), int(limits.max)
 
 
-def _choices(tensor: TensorSpec, values: tuple[Scalar, ...]) -> Array:
+def _choices(tensor: TensorSpec, settings: InputSettings) -> Array | None:
+    """The values to draw from; None where the settings list none."""
+    values = settings.values if settings.files is None else _contents(tensor, settings)
+    if values is None:
+        return None
     choices = np.empty(len(values), dtype=array_dtype(tensor.datatype))
     for place, value in enumerate(values):
-        if tensor.datatype == "BYTES":
+        if isinstance(value, bytes):
+            choices[place] = value
+        elif tensor.datatype == "BYTES":
             choices[place] = str(value).encode()
         elif _is_member(value, tensor.datatype):
             choices[place] = value
         else:
             raise _misfit(tensor, f"values[{place}]")
     return choices
+
+
+def _contents(tensor: TensorSpec, settings: InputSettings) -> tuple[bytes, ...]:
+    if tensor.datatype != "BYTES":
+        raise _misfit(tensor, "file")
+    try:
+        return tuple(whole_file.read(p, MAX_BYTES) for p in settings.files or ())
+    except (OSError, UnusableFileError) as error:
+        raise UnsendableError(f"input {tensor.name!r}: {error}") from None
 
 
 def _is_member(value: Scalar, datatype: str) -> bool:
@@ -307,8 +337,8 @@ def _bits(
 
 
 def _bits_each(tensor: TensorSpec, settings: InputSettings) -> float:
-    if settings.values is not None:
-        return math.log2(len(set(settings.values)))
+    if listed := settings.values or settings.files:
+        return math.log2(len(set(listed)))
     if tensor.datatype in FLOATS:
         low, high = settings.range or (0, 1)
         return _BITS_OF_FLOATS if high > low else 0.0

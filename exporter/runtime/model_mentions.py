@@ -139,17 +139,17 @@ class StateLog:
         self._up: bool | None = None
         self._ready: bool | None = None
         self._serving: dict[ModelKey, bool] = {}
-        self._unsent: dict[ModelKey, str] = {}
+        self._unproven: dict[ModelKey, str] = {}
 
     def log_changes(
         self,
         inventory: Inventory,
         serving: Mapping[ModelKey, bool],
-        unsent: Mapping[ModelKey, str],
+        unproven: Mapping[ModelKey, str],
     ) -> None:
         """Log the changes since the last call.
 
-        `unsent` says why probes could send nothing, by model version.
+        `unproven` says why probes prove nothing, by model version.
         """
         if self._up is not None and inventory.up != self._up:
             (log.info if inventory.up else log.error)(
@@ -166,15 +166,15 @@ class StateLog:
             log.error("models_not_serving", number=len(broken), models=_named(broken))
         if healed:
             log.info("models_serving_again", number=len(healed), models=_named(healed))
-        new = [key for key in unsent if key not in self._unsent]
+        new = [key for key in unproven if key not in self._unproven]
         if new:
             log.warning(
-                "probes_not_sent",
+                "probes_prove_nothing",
                 number=len(new),
                 models=_named(new),
-                reason=unsent[min(new)],
+                reason=unproven[min(new)],
             )
-        self._unsent = dict(unsent)
+        self._unproven = dict(unproven)
         self._up, self._ready = inventory.up, inventory.ready
         self._serving = dict(serving)
 

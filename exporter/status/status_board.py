@@ -266,7 +266,7 @@ class StatusBoard:
         objectives: Iterable[Objective],
         mentions: Iterable[ModelMention] = (),
         stalled: Iterable[ModelKey] = (),
-        unsent: Iterable[tuple[ModelKey, str]] = (),
+        unproven: Iterable[tuple[ModelKey, str]] = (),
         failing: Iterable[tuple[str, str]] = (),
     ) -> Judgement:
         """Return the current findings; a changed state becomes a mark.
@@ -275,14 +275,14 @@ class StatusBoard:
         """
         samples = list(samples)
         is_fresh = any(sample.spec is catalogue.UP for sample in samples)
-        given = (samples, inventory, serving, objectives, mentions, stalled, unsent)
+        given = (samples, inventory, serving, objectives, mentions, stalled, unproven)
         self._was_read |= is_fresh
         found: list[Finding] = []
         if is_fresh:
             found = findings(*given, failing)
         elif self._was_read or failing:
             found = [unread(inventory, dict(failing).get("server", ""))]
-        keys = [(e.name, e.version) for e in inventory.index if e.state]
+        keys = [entry.key for entry in inventory.shown()]
         with self._lock:
             now = self._wall_clock()
             before, self._states = self._states, {}

@@ -68,14 +68,14 @@ def findings(
     objectives: Iterable[Objective],
     mentions: Iterable[ModelMention] = (),
     stalled: Iterable[ModelKey] = (),
-    unsent: Iterable[tuple[ModelKey, str]] = (),
+    unproven: Iterable[tuple[ModelKey, str]] = (),
     failing: Iterable[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Return all known problems; of a server that is down, only that one.
 
     `mentions` are the models and inputs that the configuration names, `stalled` the model
-    versions whose latest streamed answer to a probe broke its limits, `unsent` those to
-    which a probe could send nothing, and why; `failing` the collectors that have not
+    versions whose latest streamed answer to a probe broke its limits, `unproven` those whose
+    probes prove nothing, and why; `failing` the collectors that have not
     succeeded for a while, and why.
     """
     if not inventory.up:
@@ -90,7 +90,7 @@ def findings(
     named = {(m.model, m.version) for m in wrong_inputs if m.of_probe}
     return [
         *map(_wrong_input, wrong_inputs),
-        *(_unsent(key, why) for key, why in sorted(unsent) if key not in named),
+        *(_unproven(key, why) for key, why in sorted(unproven) if key not in named),
         *_server(found, inventory, serving),
         *(_stalls(model, version) for model, version in sorted(stalled)),
         *_answers(found),
@@ -153,8 +153,8 @@ def _wrong_input(misfit: Misfit) -> Finding:
     return Finding(misfit.model, text, _SERVING, _UNPROVEN, None, *key)
 
 
-def _unsent(key: ModelKey, why: str) -> Finding:
-    text = f"a probe cannot ask it: {why}"
+def _unproven(key: ModelKey, why: str) -> Finding:
+    text = f"its probes prove nothing: {why}"
     return Finding(key[0], text, _SERVING, _UNPROVEN, None, *key)
 
 
@@ -169,9 +169,7 @@ def _server(
     if any(sample.value for sample in found[catalogue.SEVERAL_SERVERS]):
         text = "several servers answer at its address: all counts are one's"
         yield Finding(server, text, _SERVING, "TritonSeveralServers")
-    for entry in inventory.index:
-        if not entry.state:
-            continue
+    for entry in inventory.shown():
         key = entry.name, entry.version
         if not inventory.is_ready(entry):
             text, runbook = "is not ready", "TritonModelGone"

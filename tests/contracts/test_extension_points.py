@@ -193,7 +193,7 @@ ANSWERS = [
     (DEAD, {"unavailable"}),
     (DEAD_STUB, {"model_error"}),
     (INTERNAL, {"model_error"}),
-    (INVALID_ARGUMENT, {"invalid"}),
+    (INVALID_ARGUMENT, {"invalid", "configuration"}),
     (UNAVAILABLE, {"unavailable"}),
     (Dropped(), {"unavailable"}),
     (Garbage(), {"bad_output", "unavailable", "model_error"}),

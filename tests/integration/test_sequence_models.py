@@ -70,7 +70,7 @@ def access(server):
 
 
 def _expected(outcome, key):
-    wanted = "invalid" if key[0] in REFUSED else "ok"
+    wanted = "configuration" if key[0] in REFUSED else "ok"
     assert outcome == wanted, key
 
 

@@ -107,7 +107,7 @@ def _attempt(way: _Way, access: Access, left_seconds: float) -> None:
         }
     )
     verdict = settings.build(access).attempt(way.target)
-    if verdict is None or verdict.outcome in UNJUDGED:
+    if verdict is None or verdict.outcome in _NOTHING:
         return
     was_cut_short = settings.timeout_seconds < wanted.timeout_seconds
     if not (was_cut_short and verdict.outcome == "timeout"):
@@ -115,6 +115,8 @@ def _attempt(way: _Way, access: Access, left_seconds: float) -> None:
         way.verdicts.append(verdict)
 
 
+_NOTHING: Final = UNJUDGED - {"configuration"}
+"""Outcomes of requests that show nothing, and need no remedy."""
 SETUP_SHARE: Final = 0.25
 """Limit of the time for reading the inventory, as a share of the duration."""
 WINDOW_END_SHARE: Final = 0.6

@@ -213,8 +213,9 @@ class ModelSeen:
 
     @property
     def misfit(self) -> bool:
-        """Return whether it failed only by refusing the made-up tensor."""
-        return {v.outcome for v in self.verdicts} - SERVED == {"invalid"}
+        """Return whether a made-up tensor, or our headers, are all that was refused."""
+        failed = {v.outcome for v in self.verdicts} - SERVED
+        return failed in ({"invalid"}, {"configuration"})
 
     @property
     def fails(self) -> bool:

@@ -68,11 +68,13 @@ class ServerCollector:
             return self._unreachable(error)
         try:
             info = client.server_info(timeout_seconds=timeout)
-            index = tuple(
-                entry
+            # By name and version: with --model-namespacing a name may be listed twice.
+            listed = {
+                entry.key: entry
                 for entry in client.repository_index(timeout_seconds=timeout)
                 if self._access.models.matches(entry.name)
-            )
+            }
+            index = tuple(listed.values())
         except errors.TritonError as error:
             self._raise_if_held_up(error, now)
             raise self._partial(error) from error

@@ -343,6 +343,7 @@ class GeneratedWork:
             requests=production.totals.success + production.totals.failure,
             output_tokens=None if counts is None else counts.total("output"),
             is_ensemble=self._is_ensemble.get(key, False),
+            is_doubtful=production.totals.failures_booked_as_success > 0,
         )
 
     def server_gone(self, own: Mapping[ModelKey, OwnCounts]) -> None:

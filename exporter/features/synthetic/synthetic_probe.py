@@ -23,7 +23,7 @@ from exporter.features.synthetic.synthetic_verdicts import (
     Backlog,
     Pace,
     RequestFlights,
-    WiderInputs,
+    TriedInputs,
     pace_verdict,
 )
 from exporter.own_requests import execution_evidence
@@ -133,7 +133,7 @@ class SyntheticProbe:
         self._rng_lock = threading.Lock()
         self._only_grpc: set[str] = set()
         self._backlogs: dict[Target, Backlog] = {}
-        self._wider = WiderInputs(access.clock)
+        self._tried = TriedInputs(access.clock)
         self._flights = RequestFlights(access.clock)
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
@@ -142,7 +142,7 @@ class SyntheticProbe:
             if known.key not in inventory.models:
                 del self._backlogs[known]
         self._flights.keep(inventory.models)
-        self._wider.keep(inventory.models)
+        self._tried.keep(inventory.models)
         main = self._access.server.protocol
         protocols: list[Transport] = [
             p
@@ -223,7 +223,7 @@ class SyntheticProbe:
         self, target: Target, spec: ModelSpec, headers: dict[str, str]
     ) -> _Planned:
         override = self._settings.overrides.get(spec.name, ModelOverride())
-        larger = self._wider.inputs(spec, override.inputs)
+        larger = self._tried.inputs(spec, override.inputs)
         return _Planned(
             target,
             spec,
@@ -302,7 +302,12 @@ class SyntheticProbe:
     def _sent(self, planned: _Planned, before: Reading | None) -> Verdict:
         """Send the request; return the verdict on its answer."""
         verdict = self._answered(planned, before)
-        return self._wider.judged(planned.spec, verdict, is_wider=planned.is_wider)
+        work = self._access.work.current
+        known = work.models.get(planned.spec.key) if work else None
+        production = None if known is None or known.is_doubtful else known.inferences
+        return self._tried.judged(
+            planned.spec, verdict, production, is_wider=planned.is_wider
+        )
 
     def _answered(self, planned: _Planned, before: Reading | None) -> Verdict:
         spec, request_id = planned.spec, planned.request_id

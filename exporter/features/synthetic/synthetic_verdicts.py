@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 _REFUSALS: Final = frozenset({"invalid", "model_error", "bad_output", "timeout"})
 """Outcomes that larger inputs may cause by themselves."""
+_TAKEN: Final = frozenset({"ok", "stalled", "bad_output"})
+"""Outcomes of a model that took the inputs."""
 _RETRY_SECONDS: Final = 3600.0
+_OTHERS_SECONDS: Final = 600.0
+"""Time for which a success of another client shows that a model serves."""
 
 
 @dataclass(slots=True)
@@ -31,10 +36,21 @@ class _Known:
     is_proven: bool = field(default=False)
     """The model answered larger inputs correctly; from then on a failure is its own."""
     refused_until: float = field(default=0.0)
+    has_taken: bool = field(default=False)
+    """The model took inputs of the usual size; from then on a refusal is its own failure."""
+    production: int | None = field(default=None)
+    """Inferences of production at the latest refusal."""
+    others_at: float = field(default=-math.inf)
+    """When a refusal last found that production had inferences since the one before."""
 
 
-class WiderInputs:
-    """Decides by model how large the inputs are, and what a failure with larger ones means."""
+class TriedInputs:
+    """Decides by model how large the inputs are, and what a refusal of them means.
+
+    Generated inputs may be none that a model takes: a word is no JPEG. So the refusal of
+    inputs that it never took shows nothing if the model calls them invalid, or if it
+    serves other clients meanwhile.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -56,17 +72,25 @@ class WiderInputs:
             is_due = known.is_cached and self._clock() >= known.refused_until
         return wider(spec, overrides) if is_due else None
 
-    def judged(self, spec: ModelSpec, verdict: Verdict, *, is_wider: bool) -> Verdict:
+    def judged(
+        self,
+        spec: ModelSpec,
+        verdict: Verdict,
+        production: int | None,
+        *,
+        is_wider: bool,
+    ) -> Verdict:
         """Return the verdict on one request, and remember what it shows.
 
-        A failure of larger inputs that the model has never answered shows nothing: it may
-        not take them. They are left then, for an hour.
+        `production` is the model's number of production inferences so far, None where
+        it is unknown, or where failures may be among them. Larger inputs that the model
+        has never answered are left for an hour after a failure.
         """
         with self._lock:
             known = self._of(spec)
             if not is_wider:
-                known.is_cached |= verdict.outcome == "cached"
-            elif verdict.outcome == "ok":
+                return self._usual(known, verdict, production)
+            if verdict.outcome == "ok":
                 known.is_proven = True
             elif verdict.outcome in _REFUSALS and not known.is_proven:
                 known.refused_until = self._clock() + _RETRY_SECONDS
@@ -79,6 +103,28 @@ class WiderInputs:
                     verdict, outcome="cached", duration_seconds=None, detail=detail
                 )
         return verdict
+
+    def _usual(
+        self, known: _Known, verdict: Verdict, production: int | None
+    ) -> Verdict:
+        known.is_cached |= verdict.outcome == "cached"
+        known.has_taken |= verdict.outcome in _TAKEN
+        if known.has_taken or verdict.outcome not in {"invalid", "model_error"}:
+            return verdict
+        now, before, known.production = self._clock(), known.production, production
+        if before is not None and production is not None and production > before:
+            known.others_at = now
+        serves_others = now - known.others_at <= _OTHERS_SECONDS
+        if verdict.outcome == "model_error" and not serves_others:
+            return verdict
+        others = ", and answers other clients" if serves_others else ""
+        detail = (
+            f"the model refuses generated inputs{others}: {verdict.detail}; give it some "
+            "that it takes with `overrides`"
+        )
+        return replace(
+            verdict, outcome="configuration", duration_seconds=None, detail=detail
+        )
 
     def _of(self, spec: ModelSpec) -> _Known:
         key = spec.key

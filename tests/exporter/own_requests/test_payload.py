@@ -262,6 +262,21 @@ def test_a_value_that_is_none_of_the_datatype_is_refused_without_showing_it(
     )
 
 
+def test_values_can_be_the_contents_of_files(tmp_path):
+    whole = [b"\xff\xd8\0", b""]
+    files = [tmp_path / name for name in "ab"]
+    for file, content in zip(files, whole, strict=True):
+        file.write_bytes(content)
+    array = drawn("BYTES", (50,), files=files)
+    assert set(array) == set(whole)
+    assert "not of its datatype FP32" in refusal(files=files)
+    assert "No such file" in refusal("BYTES", files=[tmp_path / "c"])
+    assert "Is a directory" in refusal("BYTES", files=[tmp_path])
+    # All of them together are one message.
+    files[0].write_bytes(bytes(1 << 20))
+    assert "63" in refusal("BYTES", (64,), files=files)
+
+
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_one_value_can_be_given_to_a_scalar(datatype):
     array = drawn(datatype, (), values=(1,))

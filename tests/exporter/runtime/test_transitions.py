@@ -55,8 +55,8 @@ def test_a_model_that_is_broken_from_the_start_is_told():
 def test_probes_that_cannot_be_sent_are_told_once():
     looks = [(UP, {}, {B: "shape"}), (UP, {}, {A: "x", B: "shape"}), (UP, {}, {A: "x"})]
     assert told(*looks) == [
-        ("warning", "probes_not_sent", "b 1"),
-        ("warning", "probes_not_sent", "a 1"),
+        ("warning", "probes_prove_nothing", "b 1"),
+        ("warning", "probes_prove_nothing", "a 1"),
     ]
 
 

@@ -59,6 +59,18 @@ def test_a_model_that_denies_its_readiness_is_not_ready():
     assert (finding.text, states[KEY]) == ("is not ready", "DOWN")
 
 
+def test_a_version_that_another_one_replaced_is_no_problem():
+    old = IndexEntry("m", "0", "UNAVAILABLE", "unloaded")
+    failed = IndexEntry("m", "2", "UNAVAILABLE", "Internal: no such module")
+    inventory = replace(index(), index=(old, *index().index, failed))
+    found, states = judged([], inventory)
+    assert [(f.model, f.version) for f in found] == [failed.key]
+    assert states == BOTH_WELL
+    # With no other version it is gone.
+    found, _ = judged([], replace(inventory, index=(old,)))
+    assert [f.text for f in found] == ["is not ready"]
+
+
 def test_collectors_without_results_are_named():
     [finding] = findings([], index(), SERVING, (), failing=[("energy", "no GPU")])
     assert (finding.subject, finding.runbook) == ("energy", "TritonwatchCollectorStale")

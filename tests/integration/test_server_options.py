@@ -1,7 +1,8 @@
-"""A Triton whose protocols are restricted: what we may not ask is unknown, not broken."""
+"""Options of Triton that change what we may ask, and what it lists."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -18,25 +19,26 @@ EXPECTED = "restricted, expecting header"
 
 
 @pytest.fixture
-def restricted(tmp_path, settings, start_sidecar):
-    """Start a Triton that restricts these protocols, and a sidecar beside it."""
+def start(tmp_path, settings, start_sidecar):
+    """Start a Triton with these options, and a sidecar beside it."""
     shutil.copytree(MODEL, tmp_path / "models" / "double")
-    servers = []
+    with contextlib.ExitStack() as servers:
 
-    def start(protocols, **headers):
-        options = ["grpc-restricted-protocol"]
-        if protocols != "health":  # EmbeddedTriton waits for it over HTTP
-            options.append("http-restricted-api")
-        arguments = [f"--{option}={protocols}:secret=s3" for option in options]
-        server = EmbeddedTriton(tmp_path / "models", arguments=arguments)
-        servers.append(server)
-        config = settings(server.__enter__(), probe={"timeout_seconds": 20.0})
-        config["target"]["headers"] = headers
-        return start_sidecar(config)
+        def started(*arguments, headers=None):
+            triton = EmbeddedTriton(tmp_path / "models", arguments=arguments)
+            server = servers.enter_context(triton)
+            config = settings(server, probe={"timeout_seconds": 20.0})
+            config["target"]["headers"] = headers or {}
+            return start_sidecar(config)
 
-    yield start
-    for server in servers:
-        server.__exit__()
+        yield started
+
+
+def restricting(protocols):
+    options = ["grpc-restricted-protocol"]
+    if protocols != "health":  # EmbeddedTriton waits for it over HTTP
+        options.append("http-restricted-api")
+    return [f"--{option}={protocols}:secret=s3" for option in options]
 
 
 def findings(sidecar):
@@ -44,8 +46,8 @@ def findings(sidecar):
 
 
 @pytest.mark.parametrize("headers", [{}, HEADERS], ids=["without", "with"])
-def test_a_model_that_we_may_not_ask_is_unproven_and_not_down(headers, restricted):
-    sidecar = restricted("inference", **headers)
+def test_a_model_that_we_may_not_ask_is_unproven_and_not_down(headers, start):
+    sidecar = start(*restricting("inference"), headers=headers)
     outcome = "ok" if headers else "configuration"
     page = sidecar.wait(
         lambda page: all(
@@ -72,10 +74,18 @@ def test_a_model_that_we_may_not_ask_is_unproven_and_not_down(headers, restricte
     ],
 )
 def test_what_we_may_not_read_is_named_with_the_header_it_wants(
-    protocols, subject, up, restricted
+    protocols, subject, up, start
 ):
-    sidecar = restricted(protocols)
+    sidecar = start(*restricting(protocols))
     page = sidecar.wait(lambda page: 0 in page.values("tritonwatch_collector_success"))
     assert page.value("triton_up") == up
     told = [(f["subject"], EXPECTED in f["text"]) for f in findings(sidecar)]
     assert (subject, True) in told
+
+
+def test_a_name_that_is_listed_twice_is_one_series(start, tmp_path):
+    shutil.copytree(tmp_path / "models", tmp_path / "more")
+    more = f"--model-repository={tmp_path / 'more'}"
+    sidecar = start("--model-namespacing=true", more)
+    page = sidecar.wait(lambda page: bool(page.all("triton_model_ready")))
+    assert len(page.all("triton_model_ready")) == 1
