@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
-_PRICED: Final = "digits_fp32"
 _PRECISION: Final = "precision"
 _TAILS: Final = (0.99, 0.95, 0.9)
 _RATES_SECONDS: Final = 5.0
@@ -143,33 +142,15 @@ def _summary(series: Series, rates: Mapping[tuple[str, str], float] | None) -> s
 
 
 def _energy(series: Series, rates: Mapping[tuple[str, str], float] | None) -> str:
-    """Return energy of an inference and cost of 1,000, idle share included, by source.
-
-    While the model's share is unknown, power and what a request takes on average.
-    """
-    joules = _priced(series, "triton_inference_energy_joules")
-    efficiency = _priced(series, "triton_model_inferences_per_second_per_watt")
-    costs = _priced(series, "triton_model_cost_per_thousand_inferences")
-    shown = []
-    for (labels, value), (_, rate) in zip(joules, efficiency, strict=False):
-        if error := _share_error(series, labels):
-            origin = f"{labels['boundary']}, {labels['source']}"
-            shown.append(f"{value:.3g} J/inference{error}, {rate:.3g} QPS/W ({origin})")
-    if not joules:
-        return "energy: no power was attributed yet"
-    if not shown:
-        return f"energy: {_power(series, rates)}; {_PRICED}'s share is unknown"
-    shown += [f"{value:.3g} {labels['currency']}/1,000" for labels, value in costs]
-    return f"{_PRICED} takes {', '.join(shown)}"
-
-
-def _power(series: Series, rates: Mapping[tuple[str, str], float] | None) -> str:
+    """Return the power of all boards, and what a request takes on average."""
     boards = series["triton_host_power_watts"] + series["triton_gpu_power_watts"]
+    if not boards:
+        return "energy: no power was read yet"
     watts = sum(value for _, value in boards)
     sources = ", ".join(sorted({labels["source"] for labels, _ in boards}))
     rate = sum((rates or {}).values())
     each = f", {watts / rate:.3g} J a request over all models" if rate else ""
-    return f"{watts:.3g} W ({sources}){each}"
+    return f"energy: {watts:.3g} W ({sources}){each}"
 
 
 def _share_error(series: Series, labels: Mapping[str, str]) -> str:
@@ -177,13 +158,6 @@ def _share_error(series: Series, labels: Mapping[str, str]) -> str:
     place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
     error = _one(series, "triton_model_energy_share_error_ratio", place)
     return "" if error is None or error > 1 else f" ± {100 * error:.0f} %"
-
-
-def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:
-    wanted = {"model": _PRICED, "basis": "full"}.items()
-    return [
-        (labels, value) for labels, value in series[name] if wanted <= labels.items()
-    ]
 
 
 def _tail(series: Series, model: str, version: str) -> str:
@@ -238,19 +212,24 @@ def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterat
             parts = [f"{what} p50 {time} ms" for what, time in times.items() if time]
             if parts:
                 yield f"{labels['model']} streams: {', '.join(parts)}"
-            made = [f"{tokens[key]:.0f} tokens/s"] if key in tokens else []
-            made += _token_energy(series, *key)
-            if made:
-                yield f"{labels['model']} made {', '.join(made)}"
+            if key in tokens:
+                made = f"{labels['model']} made {tokens[key]:.0f} tokens/s"
+                costs = " and ".join(_token_costs(series, *key))
+                yield f"{made}, {costs} per 1,000 tokens"
 
 
-def _token_energy(series: Series, model: str, version: str) -> Iterator[str]:
-    for labels, joules in series["triton_token_energy_joules"]:
-        wanted = {"model": model, "version": version, "basis": "full"}
-        error = _share_error(series, labels)
-        if error and wanted.items() <= labels.items():
-            origin = f"{labels['boundary']}, {labels['source']}"
-            yield f"{1e3 * joules:.3g} J per 1,000 tokens{error} ({origin})"
+def _token_costs(series: Series, model: str, version: str) -> Iterator[str]:
+    """Yield joules with their error, and money; shares of idle power and time included."""
+    wanted = {"model": model, "version": version, "basis": "full"}.items()
+    known = [
+        f"{1e3 * joules:.3g} J{error} ({labels['boundary']}, {labels['source']})"
+        for labels, joules in series["triton_token_energy_joules"]
+        if wanted <= labels.items() and (error := _share_error(series, labels))
+    ]
+    yield from known or ["unknown joules"]
+    for labels, price in series["triton_model_cost_per_thousand_tokens"]:
+        if wanted <= labels.items():
+            yield f"{price:.3g} {labels['currency']}"
 
 
 def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:

@@ -111,6 +111,11 @@ RATE: Final = 15.0
 
 More would give its interval sooner, but each trace may end a Triton 2.51.
 """
+_WAVE_SECONDS: Final = 5.0
+_WAVE_RATIO: Final = 0.6
+"""Clients of `llm` come in the first part of each wave only: the power of the machine rises and
+falls with it, which tells its share from that of all else.
+"""
 _WORDS: Final = [
     "why",
     "when",
@@ -212,6 +217,8 @@ class Traffic:
             # At a random moment of each interval: at fixed ones a model's requests would meet
             # probes, or those to another model, always or never.
             due = begun + (number + self._rngs[model].random()) / RATE
+            if model == "llm":
+                due -= (1.0 - _WAVE_RATIO) * ((due - begun) % _WAVE_SECONDS)
             behind = time.monotonic() - _BEHIND_SECONDS - due
             begun += max(0.0, behind)
             if self._stop.wait(max(0.0, due - time.monotonic())):

@@ -119,8 +119,8 @@ def form(line: str) -> str:
     line = re.sub(r"/\S*(?:models|\.log)", "PATH", line.rstrip("\n"))
     line = re.sub(r"deploy/models", "PATH", line)
     line = re.sub(r"tail not yet: \d+ traces|p9\d \S+ \[\S+, \S+\] ms", "TAIL", line)
-    line = re.sub(r"energy: .*|digits_fp32 takes .*/1,000", "ENERGY", line)
-    line = re.sub(r", \S+ J per 1,000 tokens.*", "", line)
+    line = re.sub(r"energy: .*", "ENERGY", line)
+    line = re.sub(r"(?<=tokens/s), .* per 1,000 tokens", "", line)
     line = re.sub(
         r"  accuracy [\d.]+ %|  drift none| +\d+/s|(?<=first response).*", "", line
     )
