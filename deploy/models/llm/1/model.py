@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import triton_python_backend_utils as pb
+import triton_python_backend_utils as pb  # pyright: ignore[reportMissingImports]
 from markov import Markov
 
 DEFAULT_MAX_TOKENS = 16
