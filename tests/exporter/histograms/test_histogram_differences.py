@@ -17,6 +17,7 @@ from latencies import (
     samples_of,
 )
 
+from exporter.histograms.buckets import ZERO_THRESHOLD
 from exporter.histograms.histogram import Histogram
 
 
@@ -85,3 +86,12 @@ def test_since_refuses_a_predecessor_with_a_greater_sum():
     state["sum"] = 3.95
     with pytest.raises(ValueError, match="is not an earlier snapshot of"):
         Histogram.from_state(state).since(histogram)
+
+
+def test_the_sum_of_a_difference_is_one_that_its_buckets_allow():
+    """Beside a sum of decades, the last digits are rounded: here up by two fifths."""
+    histogram = Histogram()
+    histogram.record(1e6, 1000)
+    snapshot = histogram.copy()
+    histogram.record(ZERO_THRESHOLD, 90)
+    assert histogram.since(snapshot).sum == pytest.approx(90 * ZERO_THRESHOLD)

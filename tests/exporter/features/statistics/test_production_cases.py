@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from simulated_triton import KEY, Client, Own, Triton
+from simulated_triton import KEY, Client, Own, Simulation, Triton
 
 from exporter.access.own_traffic import Booking, OwnCounts
 from exporter.features.statistics.own_share import UNRESOLVED_READS, OwnShare
@@ -86,19 +86,70 @@ def test_any_number_that_falls_is_a_reset(lower):
     assert production.resets == 1
 
 
-def test_two_of_ours_merged_into_one_batch_are_no_execution_of_production():
-    merged = Triton()
-    merged.success, merged.inferences, merged.batches = 2, 2, Counter({2: 1})
-    production = Production(OwnCounts())
-    before, own = Triton().statistics(), done(2, 1)
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_two_of_ours_merged_into_one_batch_are_no_execution_of_production(earlier):
+    """Nor is the execution of a client, of the read before, taken for one of both."""
+    production, triton, own = Production(OwnCounts()), Triton(), done(2, 1)
+    reads = [triton.statistics()]
+    for _ in range(earlier):
+        triton.book(Client(0))
+    reads.append(triton.statistics())
+    production.advance(*reads, OwnCounts())
+    triton.success += 2
+    triton.inferences += 2
+    triton.batches[2] += 1
+    before = reads[-1]
     for _ in range(3):
-        production.advance(before, merged.statistics(), own)
-        before = merged.statistics()
-    assert production.totals.executions == production.totals.busy_ns == 0
+        production.advance(before, triton.statistics(), own)
+        before = triton.statistics()
+    assert production.totals.executions == earlier
+    assert bool(production.totals.busy_ns) == bool(earlier)
     # Nor do they hide one that comes later.
-    merged.book(Client(0))
-    production.advance(before, merged.statistics(), own)
-    assert production.totals.executions == production.totals.success == 1
+    triton.book(Client(0))
+    production.advance(before, triton.statistics(), own)
+    assert production.totals.executions == production.totals.success == earlier + 1
+
+
+def test_an_execution_may_be_counted_one_read_after_its_inference():
+    production, early, whole = Production(OwnCounts()), Triton(), Triton()
+    whole.book(Client(0))
+    early.success = early.inferences = 1
+    production.advance(Triton().statistics(), early.statistics(), OwnCounts())
+    production.advance(early.statistics(), whole.statistics(), OwnCounts())
+    assert production.totals.executions == 1
+
+
+REFUSED = Own(5, 6, 6, ending="refused")
+
+
+@pytest.mark.parametrize(
+    ("own", "clients", "booked"),
+    [
+        ([Own(11, 14, 15, ending="failed")], [Client(25)], 0),
+        ([Own(11, 14, 15, ending="as_success")], [Client(25)], 1),
+        (
+            [
+                Own(3, 12, 14, ending="failed"),
+                Own(11, 14, 15, ending="failed"),
+                Own(12, 16, 17, ending="as_success"),
+            ],
+            [Client(25)],
+            1,
+        ),
+        # The failure was a client's: the next of ours has one of its own.
+        (
+            [Own(31, 34, 35, ending="as_success")],
+            [Client(15, ok=False), Client(45)],
+            1,
+        ),
+    ],
+)
+def test_a_failure_that_was_taken_for_a_refused_request_is_no_booked_success(
+    own, clients, booked
+):
+    """The refused one is never counted; the next failure shows while it is expected."""
+    totals = Simulation([REFUSED, *own], clients).production.totals
+    assert totals.failures_booked_as_success == booked
 
 
 def test_one_we_gave_up_on_is_ours_when_it_shows_late():
