@@ -78,11 +78,6 @@ MILLION_EMPTY: Final = {
 """Content type and body, by what there is so much of."""
 
 
-def small_spans(number: int) -> bytes:
-    """Spans in protobuf that have ids and nothing else."""
-    return delimited(1, delimited(2, delimited(2, _IDS) * number))
-
-
 def unfinished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:
     """Spans of ever other models that wait for the rest of their requests."""
     return _export(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import random
-import time
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bombs import MILLION_EMPTY, small_spans
+from bombs import MILLION_EMPTY
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
 )
@@ -20,7 +17,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from exporter.errors import TraceBodyError
 from exporter.features.traces import otlp_traces
 from exporter.features.traces.trace_spans import SpanJoiner
-from exporter.features.traces.traced_request import KNOWN, Marks
 
 DATA = Path(__file__).parents[3] / "data" / "traces"
 JSON = (DATA / "otlp" / "triton-2.51.json").read_bytes()
@@ -240,45 +236,9 @@ def test_a_million_empty_parts_are_refused_before_they_become_objects(name):
     assert peak < 16 << 20
 
 
-@pytest.mark.parametrize("name", MILLION_EMPTY)
-def test_a_million_empty_parts_cost_less_than_as_many_bytes_of_spans(name):
-    def cost(read, body):
-        before = time.thread_time()
-        with contextlib.suppress(TraceBodyError):
-            read(body)
-        return time.thread_time() - before
-
-    honest = cost(otlp_traces.from_protobuf, small_spans(65_000))
-    kind, body = MILLION_EMPTY[name]
-    assert cost(READERS[kind], body) < honest / 2
-
-
 def test_names_are_cut_to_the_longest_that_a_model_can_have():
     long = edited(
         lambda s: s["attributes"][0].update(value={"stringValue": "\U0001f600" * 999})
     )
     names = {s.identity.model for s in otlp_traces.from_json(long).spans if s.identity}
     assert max(len(name.encode()) for name in names) == 256
-
-
-@pytest.mark.parametrize("part", ["model", "compute", "network"])
-def test_spans_that_wait_are_bounded_in_bytes(part):
-    span = next(s for s in otlp_traces.from_json(JSON).spans if s.part == part)
-    joiner = SpanJoiner()
-    tracemalloc.start()
-    try:
-        for number in range(40_000):
-            identity = span.identity and replace(
-                span.identity,
-                model="\U0001f600" * 63 + str(number % 10),
-                request_id=f"{number:05}" + "\U0001f600" * 62,
-            )
-            marks = Marks()
-            for name in KNOWN:
-                marks.add(name, 10**18 + number)
-            other = type(span)(part, f"{number}", f"up{number}", marks, identity)
-            joiner.add([other], 0.0)
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert held < 12 << 20

@@ -10,7 +10,6 @@ from protobuf_pages import PROTOBUF, delimited
 from trace_sinks import histograms, sink, trace, values
 
 from exporter import catalogue
-from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.access.work_board import KnownTokens
 from exporter.features.traces.trace_sink import RequestLimits
 from exporter.features.traces.traced_request import Responses
@@ -127,13 +126,6 @@ def test_several_responses_are_a_stream_whatever_is_known_of_the_model():
     target.add("otlp", [trace(1, responses=STREAM)], 0.0)
     assert count(target, catalogue.FIRST_RESPONSE) == 1
     assert count(target, catalogue.RESPONSE_GAP) == 2
-
-
-def test_our_own_streams_count_nowhere():
-    target = sink(decoupled=["m"])
-    own = f"{REQUEST_ID_PREFIX}synthetic-1"
-    target.add("otlp", [trace(1, responses=STREAM, request_id=own)], 0.0)
-    assert count(target, catalogue.FIRST_RESPONSE) == 0
 
 
 @pytest.mark.parametrize("changes", [{"child": True}, {"total_seconds": None}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from pathlib import Path
@@ -199,13 +198,6 @@ def test_recorded_files_with_tensors_yield_every_trace():
     assert [len(one.traces) for one in parsed] == [4, 4, 1]
 
 
-def test_what_fits_no_record_is_counted():
-    parsed = trace_records.parse(
-        array('{"id":1,"surprise":true}', who(1), stamps(1, START))
-    )
-    assert (len(parsed.traces), parsed.malformed) == (1, 1)
-
-
 @pytest.mark.parametrize(
     "unit",
     [
@@ -229,10 +221,3 @@ def test_time_grows_with_the_size_alone(unit):
 
     # Quadratic would be 16 times 4; the rest is room for a busy machine.
     assert seconds(1 << 21) < 40 * max(seconds(1 << 17), 1e-4)
-
-
-def test_the_fast_reader_agrees_with_a_json_parser():
-    parts = [r for n in range(1, 30) for r in (who(n), *stamps(n, START + n))]
-    data = array(parts)
-    named = {r["id"] for r in json.loads(data) if "model_name" in r}
-    assert {int(t.trace_id) for t in trace_records.parse(data).traces} == named

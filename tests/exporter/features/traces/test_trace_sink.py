@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -193,25 +192,6 @@ def test_every_outcome_is_there_from_the_start():
     shown = values(sink(), catalogue.TRACE_RECORDS)
     assert set(shown) == {(s, o) for s in ("otlp", "file") for o in OUTCOMES}
     assert set(shown.values()) == {0}
-
-
-def test_threads_lose_nothing():
-    target = sink()
-
-    def feed(first):
-        for n in range(first, first + 1000, 10):
-            target.add("otlp", [trace(k) for k in range(n, n + 10)], 0.0)
-            target.samples(0.0)
-
-    threads = [threading.Thread(target=feed, args=(k * 1000,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert target.counted("otlp", "request") == 4000
-    assert (
-        histograms(target, catalogue.REQUEST_DURATION)["m", "1"].histogram.count == 4000
-    )
 
 
 OTLP = Path(__file__).parents[3] / "data" / "traces" / "otlp" / "triton-2.51.json"
