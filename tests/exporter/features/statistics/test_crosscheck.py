@@ -181,15 +181,6 @@ def test_a_page_and_statistics_of_one_server_agree(fake):
     metrics.close()
 
 
-def test_series_of_one_model_are_added_up(fake):
-    name = "nv_inference_request_success"
-    fake.add_metrics(
-        f'{name}{{gpu_uuid="GPU-1",model="m",version="1"}} 4\n'
-        f'{name}{{gpu_uuid="GPU-2",model="m",version="1"}} 5\n'
-    )
-    assert read(fake).counters[KEY, "success"] == 9
-
-
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
 def test_what_is_no_number_is_not_read(fake, value):
     fake.served("m", 3)

@@ -216,13 +216,6 @@ def test_a_metrics_page_of_garbage_costs_no_count(looked, fake):
     assert looked() == 2
 
 
-def test_statistics_that_cannot_be_had_are_a_failure_of_the_run(looked, fake):
-    looked()
-    looked.in_vain(fake)
-    fake.served("m", 2)
-    assert looked() == 2
-
-
 def test_what_ours_a_server_that_is_gone_had_counted_is_not_taken_from_its_successor(
     looked, fake
 ):

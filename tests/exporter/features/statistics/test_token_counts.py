@@ -79,12 +79,6 @@ def test_what_was_there_before_us_and_what_is_ours_is_not_productions():
     assert totals(counts) == {BACKEND: 55}
 
 
-def test_of_a_model_that_came_while_we_watched_all_counts():
-    counts = TokenCounts(is_new=True)
-    counts.advance(read(100, own(30)))
-    assert totals(counts) == {BACKEND: 70}
-
-
 def books(*pages, models=(KEY,)):
     """Return the samples after reads of these pages; None is one that could not be read."""
     grpc = GrpcClient("127.0.0.1:1")
@@ -112,15 +106,6 @@ def test_a_first_read_with_ours_under_way_waits_for_one_without():
     counts.advance(read(1005, own(0, under_way=1), before=own()))
     counts.advance(read(1010, own(10)))
     assert totals(counts) == {BACKEND: 0}
-
-
-def test_a_request_of_ours_under_way_is_waited_for():
-    counts = TokenCounts(is_new=False)
-    counts.advance(read(1000))
-    counts.advance(read(1012, own(0, under_way=1)))
-    assert totals(counts) == {BACKEND: 0}
-    counts.advance(read(1030, own(20)))
-    assert totals(counts) == {BACKEND: 10}
 
 
 def test_requests_of_ours_that_never_pause_do_not_stop_it_and_add_nothing_up():

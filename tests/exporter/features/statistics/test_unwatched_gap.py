@@ -31,10 +31,6 @@ def kept(path):
     return path
 
 
-def test_successes_and_failures_since_the_latest_reading_are_the_gap(kept) -> None:
-    assert UnwatchedGap(kept).requests(KEY, reading(50, 5), SERVER) == 43
-
-
 def test_it_is_told_once(kept) -> None:
     gap = UnwatchedGap(kept)
     assert gap.requests(KEY, reading(50, 5), SERVER) == 43
