@@ -224,10 +224,3 @@ def test_other_requests_are_none(path):
 def test_a_line_of_another_format_is_refused(line):
     with pytest.raises(ForeignJsonError):
         logged_request(line, MOST)
-
-
-def test_our_own_requests_are_known_by_their_agent():
-    line = {"path": "/v2/models/m/infer", "status": 200, "agent": USER_AGENT}
-    found = logged_request(json.dumps(line).encode(), MOST)
-    assert found is not None
-    assert found.own

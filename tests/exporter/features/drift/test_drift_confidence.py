@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drift.numerics.answer_distribution import shape_of
-from drift.numerics.confidence_calibration import calibrate
-
 FEATURE = "estimated_accuracy"
 CLASSES = 3
 
@@ -52,26 +49,6 @@ def test_answers_that_become_unsure_alarm_and_the_same_ones_do_not(bench, entry)
     (change,) = bench.document(side="outputs")["changes"]
     assert change["feature"] == FEATURE
     assert change["shift_sigma"] < -0.3
-
-
-def test_an_alarm_is_a_fall_of_the_estimated_accuracy_however_it_is_calibrated(
-    bench, entry
-):
-    """Windows that alarm have another mean of calibrated confidence; clean ones not."""
-    rng = np.random.default_rng(0)
-    golden = shape_of(answers(rng, 5000)).confidence
-    calibration = calibrate(golden, (rng.random(5000) < golden**2).astype(np.float64))
-    watching(bench, entry)
-    told = []
-    for boldness in (2.0, 2.0, 1.2, 1.2):
-        probabilities = answers(bench.rng, 500, boldness)
-        bench.window(outputs={"p": probabilities})
-        estimate = calibration.estimate(shape_of(probabilities).confidence)
-        told.append((estimate.accuracy, alarm(bench)))
-    clean, changed = told[:2], told[2:]
-    assert [alarmed for _, alarmed in clean] == [0, 0]
-    assert changed[-1][1] == 1
-    assert max(accuracy for accuracy, _ in changed) < min(a for a, _ in clean) - 0.05
 
 
 def test_what_is_no_probability_counts_as_missing(bench, entry):

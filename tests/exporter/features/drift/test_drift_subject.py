@@ -282,16 +282,6 @@ def test_what_is_learnt_of_one_model_is_bounded(bench, spec_of):
     assert "at most 512" in bench.document("many")["problems"][0]
 
 
-def test_a_learnt_reference_survives_a_restart(bench, tmp_path):
-    entry = {**LEARN, "state": tmp_path / "state"}
-    bench.watch(entry)
-    bench.window(bench.rows(1200), seconds=61)
-    bench.collector.close()
-    bench.watch(entry)
-    assert bench.state() == "watching"
-    assert bench.value("triton_drift_reference_rows", "m", "inputs") == 1200
-
-
 def test_a_reference_that_is_still_learnt_is_lost_and_the_log_has_it(bench, tmp_path):
     entry = {**LEARN, "state": tmp_path / "state"}
     bench.watch(entry)

@@ -64,23 +64,16 @@ def test_prompts_that_become_longer_alarm_and_the_same_ones_do_not(bench, entry)
     assert bench.value("triton_feature_drift_alarm", "m", "temperature") == 0
 
 
-def test_a_rise_of_refusals_alarms(bench, entry):
-    watching(bench, entry)
-    for _ in range(3):
-        ask(bench, 200, start="I'm sorry, I can't")
-        bench.collect(after=10)
-    assert alarm(bench, "refusal") == 1
-
-
 @pytest.mark.parametrize(
     ("name", "start"),
     [
+        ("refusal", "I'm sorry, I can't"),
         ("cyrillic_letters_ratio", "Почему ответ такой медленный"),
         ("accented_letters_ratio", "Warum wächst die große Schlange so übermäßig"),
         ("repeated_words_ratio", "why why why why why why"),
     ],
 )
-def test_another_language_and_repetition_alarm(bench, entry, name, start):
+def test_refusals_another_language_and_repetition_alarm(bench, entry, name, start):
     watching(bench, entry)
     for _ in range(3):
         ask(bench, 200, start=start)

@@ -57,7 +57,8 @@ def test_boards_of_other_tritons_can_be_left_out(found):
 
 
 def test_every_reading_of_a_healthy_board_arrives_in_base_units(found):
-    _, source = found({0: board(watts=None, energy=7_654_321)})
+    ecc = {"ecc.0": 12, "ecc.1": 1}
+    _, source = found({0: board(watts=None, energy=7_654_321, **ecc)})
     (reading,) = source.read()
     assert reading.device.key.startswith("GPU-00000000")
     assert reading.device.name == "NVIDIA H100 80GB HBM3"
@@ -76,8 +77,8 @@ def test_every_reading_of_a_healthy_board_arrives_in_base_units(found):
     }
     assert values(reading, catalogue.GPU_POWER_LIMIT) == {(): 700}
     assert values(reading, catalogue.GPU_ECC) == {
-        ("corrected",): 0,
-        ("uncorrected",): 0,
+        ("corrected",): 12,
+        ("uncorrected",): 1,
     }
     assert values(reading, catalogue.GPU_INFO) == {("550.54.15", "off", "counter"): 1}
     assert "550.54.15: 1 x NVIDIA H100" in source.description
@@ -262,15 +263,6 @@ def test_under_mig_energy_is_the_boards_and_instances_are_only_named(found):
     assert reading.counter_microjoules is not None
     assert reading.utilization_ratio is None
     assert ("550.54.15", "on", "counter") in values(reading, catalogue.GPU_INFO)
-
-
-def test_ecc_errors_come_by_severity(found):
-    _, source = found({0: board(**{"ecc.0": 12, "ecc.1": 1})})
-    (reading,) = source.read()
-    assert values(reading, catalogue.GPU_ECC) == {
-        ("corrected",): 12,
-        ("uncorrected",): 1,
-    }
 
 
 def test_no_board_and_no_driver_are_no_source(nvml, clock):

@@ -172,11 +172,3 @@ def test_whatever_a_file_holds_is_columns_or_one_clear_error(form, raw) -> None:
         told = str(error)
     assert told.startswith("FILE: ")
     assert all(isinstance(column, np.ndarray) for column in columns.values())
-
-
-@pytest.mark.parametrize("wrong", [0.0, np.nan, 1.5])
-def test_a_recorded_accuracy_that_is_none_is_refused(tmp_path, wrong) -> None:
-    path = tmp_path / "golden.npz"
-    np.savez(path, **{"x": np.ones(3), golden_formats.ACCURACY: np.array(wrong)})
-    with pytest.raises(GoldenDataError, match="recorded accuracy"):
-        golden_formats.read(path.read_bytes(), "npz", "FILE")

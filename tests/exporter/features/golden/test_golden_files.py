@@ -246,9 +246,12 @@ class TestWrongFiles:
         path.write_text(json.dumps(document))
         assert "not a readable json" in str(self.wrong(path))
 
-    def test_the_recorded_accuracy_is_a_word(self, tmp_path, columns) -> None:
-        columns["recorded:accuracy"] = np.array(["good"])
-        assert "'good'" in str(self.wrong(write(tmp_path, "npz", columns)))
+    @pytest.mark.parametrize("accuracy", ["good", 0.0, np.nan, 1.5])
+    def test_the_recorded_accuracy_is_none(self, tmp_path, columns, accuracy) -> None:
+        columns["recorded:accuracy"] = np.array([accuracy])
+        error = self.wrong(write(tmp_path, "npz", columns))
+        told = "'good'" if accuracy == "good" else f"accuracy {accuracy:g};"
+        assert told in str(error)
 
     def test_columns_of_one_input_differ_in_shape(self, tmp_path) -> None:
         path = tmp_path / "parts.npz"

@@ -38,13 +38,6 @@ def test_both_sides_mean_the_same_format() -> None:
     assert run_board.FORMAT == search_report.FORMAT
 
 
-def test_a_report_becomes_the_capacity_with_its_interval(tmp_path) -> None:
-    found = run_board.valid_capacity(written(tmp_path))
-    assert (found.model, found.slo) == ("m", "p99<20ms")
-    assert (found.low, found.requests_per_second, found.high) == (90.0, 100.0, 110.0)
-    assert found.found_at == 1_060.0
-
-
 @pytest.mark.parametrize("missing", ["low", "high"])
 def test_an_open_interval_is_not_closed_at_the_estimate(missing) -> None:
     ends = {**WHOLE["capacity"]["requests_per_second"], missing: None}
@@ -93,13 +86,15 @@ def test_a_report_that_says_nothing_to_rely_on_is_refused(
 
 def test_the_collector_knows_it_from_the_start_on(tmp_path) -> None:
     settings = RunsSettings(capacity_reports=(written(tmp_path),))
-    samples = {
-        sample.labels: sample.value
+    shown = {
+        (sample.spec.name, *sample.labels): sample.value
         for sample in settings.build(access_to(None)).collect()
-        if sample.spec is catalogue.CAPACITY
+        if sample.spec in {catalogue.CAPACITY, catalogue.CAPACITY_FOUND}
     }
-    assert samples == {
-        ("m", "p99<20ms", "estimate"): 100.0,
-        ("m", "p99<20ms", "low"): 90.0,
-        ("m", "p99<20ms", "high"): 110.0,
+    capacity, key = catalogue.CAPACITY.name, ("m", "p99<20ms")
+    assert shown == {
+        (capacity, *key, "estimate"): 100.0,
+        (capacity, *key, "low"): 90.0,
+        (capacity, *key, "high"): 110.0,
+        (catalogue.CAPACITY_FOUND.name, *key): 1_060.0,
     }

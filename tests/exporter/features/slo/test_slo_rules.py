@@ -111,11 +111,6 @@ def test_a_window_of_any_length_is_a_duration_of_prometheus() -> None:
     assert records["part", "slo:objective:ratio"] == "vector(0.9999999)"
 
 
-def test_a_fast_burn_pages_and_asks_for_a_ticket(promtool, tmp_path) -> None:
-    given = series("0+80x120", "0+20x120")
-    check(promtool, tmp_path, given, "2h", set(ALERTS))
-
-
 def test_a_slow_burn_asks_for_a_ticket_only(promtool, tmp_path) -> None:
     given = series("0+96x4000", "0+4x4000")
     check(promtool, tmp_path, given, "60h", {"TritonSLOBurnTicket"}, every="5m")

@@ -276,15 +276,6 @@ class TestAcknowledging:
 
 
 class TestState:
-    def test_a_restart_goes_on_where_it_was(self, tmp_path) -> None:
-        path = tmp_path / "state" / "spc.json"
-        learnt_and_alarmed(path)
-        second = Scene(LEARNT, state_file=path)
-        second.look()
-        assert second.value("triton_spc_learning") == 0
-        assert second.value("triton_spc_alarm", "cusum") == 1
-        assert second.value("triton_spc_samples_total") == 30
-
     def test_what_a_reload_took_over_is_newer_than_the_file(self, tmp_path) -> None:
         path = tmp_path / "spc.json"
         learnt_and_alarmed(path)
