@@ -139,6 +139,14 @@ def _tokens() -> list[Any]:
             ),
         ),
         series(
+            "Error of the energy of 1,000 output tokens",
+            "Half of the 95 % interval, divided by the energy. Absent while unknown.",
+            "percentunit",
+            latest(
+                "max", "triton_model_energy_share_error_ratio<v>", "model, boundary"
+            ),
+        ),
+        series(
             "Cost of 1,000 output tokens",
             "Based on the configured prices. Active: cost of running it. Full: "
             "including a share of the overhead.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
 import re
 import signal
 import subprocess
@@ -78,7 +79,7 @@ def run(
             _held(stack, each, default_ports=default_ports) for each in wanted
         )
         stack.enter_context(exit_on_signals())
-        print(f"starting Triton with {_as_seen_from_here(models)} …", flush=True)
+        print(f"starting Triton with {os.path.relpath(models)} …", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         scene = SCENES[scenario](models, folder)
         scene.prepare()
@@ -152,11 +153,6 @@ def demo_models() -> Path:
         "found no deploy/models next to this installation; run the demo from a "
         "checkout of the project: make demo"
     )
-
-
-def _as_seen_from_here(folder: Path) -> Path:
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 @contextlib.contextmanager

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
 _PRECISION: Final = "precision"
+_SOURCES: Final = {"model": "estimated from CPU time"}
+"""Sources of power whose name means something else to a reader of models."""
 _TAILS: Final = (0.99, 0.95, 0.9)
 _RATES_SECONDS: Final = 5.0
 """Rates are over at least this time, once it has passed."""
@@ -147,7 +149,8 @@ def _energy(series: Series, rates: Mapping[tuple[str, str], float] | None) -> st
     if not boards:
         return "energy: no power was read yet"
     watts = sum(value for _, value in boards)
-    sources = ", ".join(sorted({labels["source"] for labels, _ in boards}))
+    found = {labels["source"] for labels, _ in boards}
+    sources = ", ".join(sorted(_SOURCES.get(source, source) for source in found))
     rate = sum((rates or {}).values())
     each = f", {watts / rate:.3g} J a request over all models" if rate else ""
     return f"energy: {watts:.3g} W ({sources}){each}"
@@ -222,7 +225,7 @@ def _token_costs(series: Series, model: str, version: str) -> Iterator[str]:
     """Yield joules with their error, and money; shares of idle power and time included."""
     wanted = {"model": model, "version": version, "basis": "full"}.items()
     known = [
-        f"{1e3 * joules:.3g} J{error} ({labels['boundary']}, {labels['source']})"
+        f"{1e3 * joules:.3g} J{error} ({labels['boundary']})"
         for labels, joules in series["triton_token_energy_joules"]
         if wanted <= labels.items() and (error := _share_error(series, labels))
     ]
@@ -248,19 +251,15 @@ def _drift(series: Series, model: str) -> str:
     alarms = [v for k, v in series["triton_model_drift_alarm"] if k["model"] == model]
     if not alarms:
         return ""
-    drifted = _drifted(series, model)
-    if not any(alarms) or not drifted:
-        return "yes" if any(alarms) else "none"
-    more = len(drifted) - 1
-    return drifted[0] + (f" and {more} more" if more else "")
-
-
-def _drifted(series: Series, model: str) -> list[str]:
-    return [
+    drifted = [
         labels["feature"]
         for labels, value in series["triton_feature_drift_alarm"]
         if labels["model"] == model and value == 1
     ]
+    if not any(alarms) or not drifted:
+        return "yes" if any(alarms) else "none"
+    more = len(drifted) - 1
+    return drifted[0] + (f" and {more} more" if more else "")
 
 
 def _troubles(status: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

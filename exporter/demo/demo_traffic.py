@@ -236,19 +236,15 @@ class Traffic:
 
     def _request(self, model: str, number: int) -> InferRequest:
         inputs, datatypes = self._inputs(model)
-        name, version, share = self._canary
-        chosen = model == name and self._rngs[model].random() < share
-        return InferRequest(
-            model,
-            version if chosen else self._stable(model),
-            f"demo-{number}",
-            inputs,
-            datatypes,
-        )
+        version, name = self._version(model), f"demo-{number}"
+        return InferRequest(model, version, name, inputs, datatypes)
 
-    def _stable(self, model: str) -> str:
-        # Beside a canary the version that was there before is asked for by its number.
-        return "1" if model == self._canary[0] else ""
+    def _version(self, model: str) -> str:
+        """Return the version to ask for; beside a canary, the earlier one by its number."""
+        name, version, share = self._canary
+        if model != name:
+            return ""
+        return version if self._rngs[model].random() < share else "1"
 
     def _inputs(self, model: str) -> tuple[dict[str, Array], dict[str, str]]:
         if model == "slow":

@@ -76,9 +76,9 @@ def test_power_is_shown_with_its_source_and_what_a_request_takes():
     assert read("").energy == "energy: no power was read yet"
     total = f'triton_requests_total{{{OF_IT},outcome="success"}} %d\n'
     pages = [POWER + total % number for number in (10, 25)]
-    assert read(pages[0]).energy == "energy: 30 W (model)"
+    assert read(pages[0]).energy == "energy: 30 W (estimated from CPU time)"
     each = ", 2 J a request over all models"
-    assert read(*pages).energy == "energy: 30 W (model)" + each
+    assert read(*pages).energy == f"energy: 30 W (estimated from CPU time){each}"
 
 
 def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace():
@@ -120,7 +120,7 @@ def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace()
     _, line = read(*pages).streamed
     money = "0.00153 EUR per 1,000 tokens"
     made = "diabetes made 250 tokens/s, "
-    assert line == made + f"12.5 J ± 8 % (host, model) and {money}"
+    assert line == made + f"12.5 J ± 8 % (host) and {money}"
     doubted = [page.replace("_error_ratio", "_other") for page in pages]
     assert read(*doubted).streamed[1] == made + f"unknown joules and {money}"
 
