@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 import time
@@ -13,8 +12,6 @@ import pytest
 import tritonclient.grpc as triton_grpc
 from tritonclient.utils import np_to_triton_dtype
 from waiting import patience
-
-from exporter.triton.grpc import GrpcClient
 
 MODELS = Path(__file__).parents[2] / "deploy" / "models"
 RIGHT = {"digits_fp32": 436, "digits_int8": 436, "diabetes": 63}
@@ -159,9 +156,3 @@ def test_no_patient_is_in_two_parts_and_the_drift_part_is_older() -> None:
     assert len(set(rows)) == 442
     assert max(parts["train"]["age"].max(), parts["held_out"]["age"].max()) < 60
     assert parts["drift"]["age"].min() >= 60
-
-
-def test_instance_groups_of_models_on_the_cpu_name_no_gpu(triton):
-    with contextlib.closing(GrpcClient(triton.grpc)) as grpc:
-        spec = grpc.model_spec("digits_fp32", "1", timeout_seconds=patience(10))
-    assert spec.gpus == ()

@@ -224,13 +224,6 @@ def test_production_of_models_that_call_others_and_of_those_called_is_exact(
     assert counted(page, "called") - counted(before, "called") == calls + sent
 
 
-def test_models_that_can_call_others_are_named_until_their_calls_are_declared(observed):
-    page = observed[-1]
-    assert page.value("triton_model_calls_undeclared", model="calls") == 0
-    assert page.value("triton_model_calls_undeclared", model="good") == 1
-    assert not page.values("triton_model_calls_undeclared", model="ensemble")
-
-
 @pytest.mark.parametrize("kind", ["alone", "sequence", "raises_from_1"])
 def test_what_clients_see_is_what_is_counted_where_nothing_is_undecidable(
     server, sidecar, observed, kind

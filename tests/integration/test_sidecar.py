@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-from fake_triton import FakeTriton
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
@@ -182,17 +181,3 @@ def test_triton_agrees_with_itself_also_after_a_reload(sidecar, playground, traf
     page = sidecar.settle()
     assert page.value("triton_statistics_resets_total", model="double") == 1
     assert set(page.values(name)) == {0}
-
-
-def test_headers_of_the_target_reach_a_server_that_restricts_its_apis(
-    settings, start_sidecar
-):
-    with FakeTriton() as fake:
-        config = settings(fake)
-        config["target"]["headers"] = {"triton-key": "secret-4711"}
-        sidecar = start_sidecar(config)
-        sidecar.wait(lambda p: p.values("triton_probe_success") == [1, 1])
-        asked = {(r.protocol, r.operation) for r in fake.requests
-                 if r.headers.get("triton-key") == "secret-4711"}  # fmt: skip
-        assert {("grpc", "infer"), ("http", "infer"), ("grpc", "statistics")} <= asked
-        assert "secret-4711" not in sidecar.log + sidecar.get("/api/v1/status").text

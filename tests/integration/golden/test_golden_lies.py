@@ -47,18 +47,6 @@ class TestLies:
         assert probing.failing() == set()
         assert probing.value("triton_golden_score_ratio", "match") == 1
 
-    def test_with_labels_alone_a_lie_is_told_as_a_loss_of_accuracy(
-        self, access, lie
-    ) -> None:
-        probing = Probing(access, data=labelled())
-        probing.round()
-        lie("digits_fp32", "shifted_class")
-        probing.round()
-        assert probing.failing() == {"labels"}
-        lie("digits_fp32")
-        probing.round()
-        assert probing.failing() == set()
-
     def test_what_is_wrong_is_said_with_row_and_values(
         self, access, recorded, lie
     ) -> None:

@@ -46,13 +46,6 @@ class TestScores:
         assert probing.value(score, "accuracy") == pytest.approx(63 / 85)
         assert probing.value(score, "auc") == pytest.approx(0.8633, abs=1e-4)
 
-    def test_our_own_requests_are_in_the_ledger(self, access) -> None:
-        probing = Probing(access, data=labelled())
-        probing.round()
-        counts = access.own.counts(("digits_fp32", "1"))
-        assert counts.done.inferences == 449
-        assert counts.in_flight.requests == 0
-
 
 class TestCache:
     def test_an_answer_of_the_cache_is_seen_and_does_not_count(

@@ -84,14 +84,6 @@ def test_a_gauge_latched_at_zero_is_flagged_and_counts_nothing(page, surrounding
     assert not known
 
 
-def test_an_energy_gauge_that_stands_is_frozen_and_not_idle(page, surroundings):
-    source, meter = TritonGaugesSettings().find(surroundings), Meter()
-    for number in range(9):
-        page.show(joules=5000 + 240 * min(number // 2, 1))
-        meter.add(source.read()[0])
-    assert meter.faults == {"frozen"}
-
-
 @pytest.mark.parametrize("seconds", [2, 4, 10])
 def test_a_gauge_is_frozen_by_the_interval_that_triton_was_given(
     page, surroundings, seconds
