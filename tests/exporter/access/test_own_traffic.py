@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from exporter import errors
 from exporter.access.own_traffic import (
     BOOKING_SECONDS,
+    NOTHING,
     REQUEST_ID_PREFIX,
     Booking,
     OwnCounts,
@@ -113,7 +114,9 @@ def test_tokens_of_a_request_that_failed_are_unknown_unless_it_never_came():
     ],
 )
 def test_what_a_request_ends_with_decides_where_it_counts(error, expected):
-    assert ledger_after(error).counts(KEY) == expected
+    counts = ledger_after(error).counts(KEY)
+    assert counts == expected
+    assert counts.ended == (NOTHING if expected == OwnCounts() else ONE)
 
 
 def test_a_request_is_in_flight_until_it_ends():

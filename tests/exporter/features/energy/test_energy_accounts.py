@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.access.work_board import ModelWork, WorkSnapshot
-from exporter.features.energy.energy_accounts import Books
+from exporter.features.energy.energy_accounts import Books, Busy, DeviceAccount
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.placement import Placement
+from exporter.features.energy.power_fit import OtherLoad
 from exporter.features.energy.sources.power_source import Device, Reading
 
 MANY_EXAMPLES = settings(max_examples=60)
@@ -260,15 +261,20 @@ def test_what_others_take_in_the_mean_is_not_idle_energy():
     machine.balance()
 
 
-def test_a_window_with_a_gap_makes_no_inference_cheap():
-    machine = Machine(board(idle_watts=60.0))
-    for number in range(20):
-        lost = frozenset({"lost"}) if 7 <= number <= 8 else frozenset()
-        machine.second([(A, 0.5, 200)], faults=lost)
-    knowns = [part.known for settled in machine.settled for _, part in settled.parts]
-    assert not all(knowns)
-    assert any(knowns)
-    machine.balance()
+@pytest.mark.parametrize(("is_lost", "joules"), [(True, 100), (False, 520)])
+def test_of_a_window_with_a_gap_nothing_is_known_of_others(is_lost, joules):
+    """Where all is known, a tenth of what differs from the estimate of 500 J is the model's."""
+    account, rng = DeviceAccount(board(idle_watts=60.0)), np.random.default_rng(4)
+    for watts in 160 + rng.normal(0, 20, 240):
+        others = OtherLoad(0.0, 20.0)
+        account.power.learn(watts, 1.0, {A: 0.5}, 60.0, others=others)
+    for second in range(6):
+        counter = None if is_lost and second in {2, 3} else 200 * second * MICRO
+        faults = frozenset({"lost"} if counter is None else ())
+        account.add(Reading(account.device, float(second), counter, faults=faults))
+    window = account.settle(5.0, {A: Busy(2.5, 0.0, "")})
+    assert window.known != is_lost
+    assert window.models.get(A, 0) / MICRO == pytest.approx(joules, abs=30)
 
 
 def test_a_model_runs_where_tritons_page_says_it_does():
