@@ -166,22 +166,22 @@ def assert_mirror_costs_nothing(mirrored, plain, spoil, longest_seconds):
     pytest.fail(f"in each of {_ROUNDS} rounds; in the last one {limits}")
 
 
-def sidecar_config(settings, playground, tap_port, *, grpc_port=None):
+def sidecar_config(settings, playground, tap_port, *, grpc_port):
     """Everything that a tap takes is parsed, since drift learns the model."""
-    tap = {"address": "127.0.0.1", "port": tap_port}
+    tap = {"address": "127.0.0.1", "port": tap_port, "grpc_port": grpc_port}
     return settings(
         playground,
         listen={
             "address": "127.0.0.1",
             "port": 0,
-            "tap": tap if grpc_port is None else {**tap, "grpc_port": grpc_port},
+            "tap": tap,
         },
         drift=[{"models": MODEL, "learn": {"rows": 500, "seconds": 1}}],
         collectors=[
             {"kind": "server", "interval_seconds": 0.5},
             {
                 "kind": "mirror",
-                "grpc": grpc_port is not None,
+                "grpc": True,
                 "interval_seconds": 0.2,
                 "samples_per_second": 1e5,
                 "max_samples_per_second": 1e5,
