@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from accesses import access_to
+from accesses import access_to, board_of
 from small_models import config, ensemble_of, sequence_batching, write_model
 
-from exporter.access.inventory import Inventory, InventoryBoard
+from exporter.access.inventory import Inventory
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
@@ -58,13 +58,7 @@ def server(repository, triton_environment):
 @pytest.fixture
 def access(server):
     grpc, http = GrpcClient(server.grpc), HttpClient(server.http)
-    names = [e.name for e in grpc.repository_index(timeout_seconds=10)]
-    specs = {
-        (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10) for name in names
-    }
-    board = InventoryBoard()
-    board.publish(Inventory(up=True, ready=True, models=specs))
-    yield access_to(grpc, http=http, board=board)
+    yield access_to(grpc, http=http, board=board_of(grpc))
     grpc.close()
     http.close()
 
@@ -154,17 +148,7 @@ class TritonPythonModel:
         write_model(tmp_path / "models", id_type.lower(), config(section), code)
     server = start_triton(tmp_path / "models")
     grpc = GrpcClient(server.grpc)
-    board = InventoryBoard()
-    board.publish(
-        Inventory(
-            up=True,
-            ready=True,
-            models={
-                (e.name, "1"): grpc.model_spec(e.name, "1", timeout_seconds=10)
-                for e in grpc.repository_index(timeout_seconds=10)
-            },
-        )
-    )
+    board = board_of(grpc)
     # All zeros is a fault here: it would mean that the id was cut off.
     probe = SyntheticSettings(checks={"all_zero"}, timeout_seconds=10).build(
         access_to(grpc, board=board)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from exporter.access.collector_base import Access
+from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.own_traffic import OwnTraffic
 from exporter.access.span_buffer import SpanBuffer
 
@@ -17,3 +18,15 @@ def access_to(grpc: Any, **given: Any) -> Access:
     spans = SpanBuffer(time.time_ns, random.Random(0))  # noqa: S311 - ids of spans
     known = {"own": OwnTraffic(run_id="test"), "spans": spans, **given}
     return replace(Access.detached(grpc), **known)
+
+
+def board_of(grpc: Any, *names: str) -> InventoryBoard:
+    """A board with version 1 of these models of a server that is up, of all without names."""
+    listed = [entry.name for entry in grpc.repository_index(timeout_seconds=10)]
+    models = {
+        (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10)
+        for name in names or listed
+    }
+    board = InventoryBoard()
+    board.publish(Inventory(up=True, ready=True, models=models))
+    return board

@@ -7,10 +7,9 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from accesses import access_to
+from accesses import access_to, board_of
 from golden_probing import DEMO, record
 
-from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.own_traffic import OwnTraffic
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
@@ -63,12 +62,7 @@ def lie(repository):
 @pytest.fixture
 def access(server):
     grpc, http = GrpcClient(server.grpc), HttpClient(server.http)
-    board = InventoryBoard()
-    models = {
-        (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10)
-        for name in ("digits_fp32", "digits_cached", "diabetes", "slow")
-    }
-    board.publish(Inventory(up=True, ready=True, models=models))
+    board = board_of(grpc, "digits_fp32", "digits_cached", "diabetes", "slow")
     yield access_to(
         grpc, http=http, board=board, own=OwnTraffic(run_id=secrets.token_hex(4))
     )

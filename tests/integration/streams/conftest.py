@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accesses import access_to
+from accesses import access_to, board_of
 from slow_llm import slow_llm
 from streaming_models import (
     STREAM,
@@ -13,7 +13,6 @@ from streaming_models import (
     write_speaker,
 )
 
-from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
@@ -38,14 +37,8 @@ def server(repository, triton_environment):
 @pytest.fixture
 def access(server):
     grpc = GrpcClient(server.grpc)
-    models = {
-        (name, "1"): grpc.model_spec(name, "1", timeout_seconds=10)
-        for name in ("llm", "speaker", "stream", "embedder", "one_embedder", "echo")
-    }
-    board = InventoryBoard()
-    board.publish(Inventory(up=True, ready=True, models=models))
     http = HttpClient(server.http)
-    yield access_to(grpc, board=board, http=http)
+    yield access_to(grpc, board=board_of(grpc), http=http)
     grpc.close()
     http.close()
 
