@@ -281,7 +281,7 @@ def _add_demo(commands: Subparsers) -> None:
         "--trace-rate",
         type=_whole,
         metavar="N",
-        help="trace one request in N, or none (0). By default every request for 60 s, so "
+        help="trace one request in N, or none (0). By default every request for 40 s, so "
         "that p99 is known soon, and then one in 7. Use 0 with heavy load: Triton before "
         "2.57 crashes on one traced request in tens of thousands",
     )

@@ -207,9 +207,9 @@ def _announce(triton: EmbeddedTriton, port: int, tap_port: int, seconds: float) 
         f"  Triton       grpc {triton.grpc}  http://{triton.http}  "
         f"metrics http://{triton.metrics}/metrics\n"
         f"  Triton's log {triton.log}\n"
-        f"  taps         http://127.0.0.1:{tap_port}\n"
-        "Ctrl-C ends all of it. Brackets are 95 % intervals; the tail "
-        "is the highest quantile that has one.",
+        f"  taps         http://127.0.0.1:{tap_port} for traces and mirrored requests\n"
+        "Ctrl-C ends all of it. Brackets and ± are 95 % intervals; the tail "
+        "is the highest quantile with one.",
         flush=True,
     )
 
@@ -241,7 +241,8 @@ class _Watch:
                 self._play(due - started)
                 self._revive()
                 for line in sidecar:
-                    self._screen.event(f"sidecar: {_shortened(line)}")
+                    text = re.sub(r"^ts=\S+ level=", "", line.strip())
+                    self._screen.event(f"sidecar: {text}")
                 self._poll()
 
     def _play(self, elapsed_seconds: float) -> None:
@@ -275,8 +276,3 @@ class _Watch:
             self._screen.event(f"  no longer: {self._troubles[key]}")
         self._troubles = troubles
         self._screen.show(reading, now)
-
-
-def _shortened(line: str) -> str:
-    """A line of the log without time and level."""
-    return re.sub(r"^ts=\S+ level=", "", line.strip())

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
-_PRECISION: Final = "precision"
 _SOURCES: Final = {"model": "estimated from CPU time"}
 """Sources of power whose name means something else to a reader of models."""
 _TAILS: Final = (0.99, 0.95, 0.9)
-_RATES_SECONDS: Final = 5.0
-"""Rates are over at least this time, once it has passed."""
+_RATES_SECONDS: Final = 10.0
+"""Rates are over at least this time, two waves of llm, once it has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Reading:
 
 
 class Reader:
-    """Turns pages into readings; rates come from the reads of the last five seconds."""
+    """Turns pages into readings; rates come from the reads of the last ten seconds."""
 
     def __init__(self) -> None:
         self._requests = _Rates()
@@ -124,9 +123,8 @@ class _Rates:
 
 def _read_at(series: Series) -> float | None:
     """Return when the sidecar read the server's counters: they do not move in between."""
-    times = series["tritonwatch_collector_last_success_timestamp_seconds"]
-    of = {labels["collector"]: value for labels, value in times}
-    return of.get("statistics")
+    name = "tritonwatch_collector_last_success_timestamp_seconds"
+    return _one(series, name, {"collector": "statistics"})
 
 
 def _summary(series: Series, rates: Mapping[tuple[str, str], float] | None) -> str:
@@ -269,7 +267,7 @@ def _troubles(status: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]
         # int8 is known to be slower on this backend; and a month's error budget that is
         # spent after some seconds says little.
         is_budget = finding["runbook"] == "TritonSLOBurnTicket"
-        if subject != _PRECISION and not is_budget:
+        if subject != "precision" and not is_budget:
             yield (subject, finding["runbook"]), f"{subject}: {text}"
 
 

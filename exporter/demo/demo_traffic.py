@@ -111,11 +111,6 @@ RATE: Final = 15.0
 
 More would give its interval sooner, but each trace may end a Triton 2.51.
 """
-_WAVE_SECONDS: Final = 5.0
-_WAVE_RATIO: Final = 0.6
-"""Clients of `llm` come in the first part of each wave only: the power of the machine rises and
-falls with it, which tells its share from that of all else.
-"""
 _WORDS: Final = [
     "why",
     "when",
@@ -216,9 +211,8 @@ class Traffic:
             number += 1
             # At a random moment of each interval: at fixed ones a model's requests would meet
             # probes, or those to another model, always or never.
-            due = begun + (number + self._rngs[model].random()) / RATE
-            if model == "llm":
-                due -= (1.0 - _WAVE_RATIO) * ((due - begun) % _WAVE_SECONDS)
+            steady = (number + self._rngs[model].random()) / RATE
+            due = begun + (_in_waves(steady) if model == "llm" else steady)
             behind = time.monotonic() - _BEHIND_SECONDS - due
             begun += max(0.0, behind)
             if self._stop.wait(max(0.0, due - time.monotonic())):
@@ -280,6 +274,18 @@ class Traffic:
     def _row(self, model: str, rows: dict[str, Array]) -> dict[str, Array]:
         place = self._rngs[model].integers(len(next(iter(rows.values()))))
         return {name: column[place : place + 1] for name, column in rows.items()}
+
+
+def _in_waves(steady: float) -> float:
+    """Return when a request comes, in seconds, that would come then at a steady pace.
+
+    All come in three random seconds of each five: the machine's power rises and falls with
+    the model, whose share can then be told from all else.
+    """
+    wave, within = divmod(steady, 5.0)
+    place, part = divmod(within * 3 / 5, 1.0)
+    busy = sorted(np.random.default_rng(int(wave)).permutation(5)[:3])
+    return 5.0 * wave + float(busy[int(place)]) + part
 
 
 def _rows(path: Path) -> dict[str, Array]:
