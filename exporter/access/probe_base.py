@@ -155,3 +155,7 @@ class Timed(Protocol):
         0 before one is sent.
         """
         ...
+
+    def judges_late(self, target: Target) -> bool:
+        """Return whether only the probe can tell what a late answer means."""
+        ...

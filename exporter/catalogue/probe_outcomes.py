@@ -43,7 +43,7 @@ MEANINGS: Final[dict[Outcome, Meaning]] = {
     "backlog": Meaning(
         serves=True,
         succeeded=None,
-        text="waits behind other clients' sequences, which the model executes; of an"
+        text="no answer in time, but the model executes other clients' requests; of an"
         " OpenAI-compatible server: refused with 429, too many requests",
     ),
     "late": Meaning(

@@ -281,9 +281,8 @@ class ProbeRunner:
             # An attempt that is stuck before its request is overdue as well.
             return max(self._waited(target, started), whole() - patience + limit)
 
-        # A late answer of a sequence model may be a backlog; only the probe can tell.
-        spec = self._board.current.models.get(target.key)
-        decides = settings.decides_serving and not (spec and spec.sequence)
+        judges_late = isinstance(self._probe, Timed) and self._probe.judges_late(target)
+        decides = settings.decides_serving and not judges_late
         if decides:
             # A late answer is lingered for; that it is late is reported now.
             in_time = await ends_within(limit, in_request)

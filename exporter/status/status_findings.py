@@ -174,7 +174,7 @@ def _server(
         if not inventory.is_ready(entry):
             text, runbook = "is not ready", "TritonModelGone"
         elif serving.get(key) is False:
-            text = "is ready, but does not answer correctly"
+            text = "is ready, but does not answer correctly in time"
             runbook = "TritonReadinessLie"
         else:
             continue

@@ -155,7 +155,7 @@ def test_a_dead_backend_is_down_while_triton_calls_it_ready_and_is_repaired(
 ) -> None:
     with scene("dead-backend") as one:
         one.until("--- the backend process of digits_int8 was killed")
-        one.until("! digits_int8: is ready, but does not answer correctly")
+        one.until("! digits_int8: is ready, but does not answer correctly in time")
         page = one.page()
         assert page["triton_model_ready", "1", "digits_int8"] == 1
         assert page["triton_model_serving", "1", "digits_int8"] == 0

@@ -73,7 +73,7 @@ def test_it_says_first_what_needs_attention_and_leads_there(
         models = table(page, "Models").get_by_role("row")
         with fake.on("infer", model="liar").reply(INTERNAL):
             link = first.get_by_role(
-                "link", name="liar: is ready, but does not answer correctly"
+                "link", name="liar: is ready, but does not answer correctly in time"
             )
             expect(link).to_be_visible(timeout=WAIT_MS)
             expect(first).not_to_contain_text("honest")
@@ -85,7 +85,7 @@ def test_it_says_first_what_needs_attention_and_leads_there(
             ).to_be_visible()
             expect(models.nth(1)).to_contain_text("DOWN")
             expect(models.nth(1)).to_contain_text(
-                "is ready, but does not answer correctly"
+                "is ready, but does not answer correctly in time"
             )
             expect(models.nth(2)).to_contain_text("honest")
             expect(models.nth(2)).to_contain_text("SERVING")

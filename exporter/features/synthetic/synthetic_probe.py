@@ -24,6 +24,7 @@ from exporter.features.synthetic.synthetic_verdicts import (
     Pace,
     RequestFlights,
     TriedInputs,
+    behind,
     pace_verdict,
 )
 from exporter.own_requests import execution_evidence
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from exporter.access.collector_base import Access
-    from exporter.access.inventory import Inventory
+    from exporter.access.inventory import Inventory, ModelKey
     from exporter.catalogue.probe_outcomes import Outcome
     from exporter.triton.protocol_types import InferReply, InferRequest, ModelSpec
 
@@ -132,15 +133,16 @@ class SyntheticProbe:
         self._rng = np.random.default_rng(settings.seed)
         self._rng_lock = threading.Lock()
         self._only_grpc: set[str] = set()
-        self._backlogs: dict[Target, Backlog] = {}
+        self._backlogs: dict[ModelKey, Backlog] = {}
         self._tried = TriedInputs(access.clock)
         self._flights = RequestFlights(access.clock)
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model that is not left out, by every protocol it speaks."""
-        for known in list(self._backlogs):
-            if known.key not in inventory.models:
-                del self._backlogs[known]
+        for key in list(self._backlogs):
+            # A server that comes back has none of the requests that were given up.
+            if key not in inventory.models or not inventory.up:
+                del self._backlogs[key]
         self._flights.keep(inventory.models)
         self._tried.keep(inventory.models)
         main = self._access.server.protocol
@@ -215,6 +217,12 @@ class SyntheticProbe:
             )
         return verdict
 
+    def judges_late(self, target: Target) -> bool:
+        """Return whether a late answer may be a backlog, as of a sequence model."""
+        spec = self._access.board.current.models.get(target.key)
+        backlog = self._backlogs.get(target.key)
+        return bool((spec and spec.sequence) or (backlog and backlog.waits))
+
     def waited_seconds(self, target: Target) -> float:
         """Return the time in the latest request of the latest attempt; 0 before one."""
         return self._flights.waited_seconds(target)
@@ -236,23 +244,34 @@ class SyntheticProbe:
         )
 
     def _attempt(self, planned: _Planned) -> Verdict:
-        watched = planned.watched
+        watched, key = planned.watched, planned.spec.key
         before = self._read(watched)
-        if not watched.sequences:
-            return self._sent(planned, before)
-        backlog = self._backlogs.setdefault(
-            planned.target, Backlog(self._window_seconds())
-        )
+        backlog = self._backlogs.setdefault(key, Backlog(self._window_seconds()))
         if before is not None:
             backlog.add(before, watched, self._access.clock())
-        if backlog.skips() and backlog.moves(watched, self._access.clock()):
-            return _behind(planned.spec)
+        backlog.add_work(key, self._access.work.current)
+        if backlog.skips():
+            detail = "an earlier request got no answer; the model is asked less often"
+            return self._waiting(planned, backlog, Verdict("timeout", detail=detail))
         verdict = self._sent(planned, before)
-        if verdict.outcome == "timeout" and self._moves(watched, backlog):
-            backlog.waited()
-            return _behind(planned.spec)
-        backlog.over()
-        return verdict
+        if verdict.outcome != "timeout":
+            backlog.over()
+            return verdict
+        backlog.waited(self._access.clock())
+        if watched.sequences and (reading := self._read(watched)) is not None:
+            backlog.add(reading, watched, self._access.clock())
+        return self._waiting(planned, backlog, verdict)
+
+    def _waiting(
+        self, planned: _Planned, backlog: Backlog, timeout: Verdict
+    ) -> Verdict:
+        """The verdict on a model without an answer: does it work for other clients?"""
+        watched, now = planned.watched, self._access.clock()
+        if watched.sequences:
+            works = backlog.moves(watched, now)
+        else:
+            works = backlog.serves_others(now)
+        return behind(planned.spec) if works else timeout
 
     def _read(self, watched: Watched) -> Reading | None:
         """The statistics of the watched models; None where none are needed or known."""
@@ -263,14 +282,6 @@ class SyntheticProbe:
                 self._access.grpc, watched, self._read_seconds()
             )
         return None
-
-    def _moves(self, watched: Watched, backlog: Backlog) -> bool:
-        """Return whether the sequence models behind a target run for other clients."""
-        reading = self._read(watched)
-        now = self._access.clock()
-        if reading is not None:
-            backlog.add(reading, watched, now)
-        return backlog.moves(watched, now)
 
     def _unproven(self, watched: Watched, before: Reading | None) -> str:
         """Return why an answer does not prove that the model behind a cache ran; "" if it does."""
@@ -380,14 +391,6 @@ class SyntheticProbe:
             self._settings.max_first_response_seconds if first is None else first,
             self._settings.max_gap_seconds if gap is None else gap,
         )
-
-
-def _behind(spec: ModelSpec) -> Verdict:
-    return Verdict(
-        "backlog",
-        detail=f"no answer in time, but {spec.name} executes other clients' requests: the "
-        "probe waits behind their sequences",
-    )
 
 
 _READ_SECONDS = 1.0

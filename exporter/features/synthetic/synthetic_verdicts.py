@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.access.probe_base import Target
+    from exporter.access.work_board import WorkSnapshot
     from exporter.own_requests.execution_evidence import Reading, Watched
     from exporter.own_requests.payload import InputSettings
     from exporter.triton.protocol_types import InferReply, ModelSpec
@@ -167,19 +168,29 @@ _MOST_SKIPPED: Final = 64
 
 
 class Backlog:
-    """Recent executions of the sequence models behind one target.
+    """Own requests that wait in vain, and whether a model works for others meanwhile.
 
-    They distinguish a model that is busy with other clients from one that is stuck. While
-    other clients hold all sequence slots, a probe waits in Triton's backlog however well
-    the model is. Executions that go up show that it runs.
+    Triton executes requests that were given up, so those of a model that is slower than
+    the timeout would accumulate: after each timeout, requests are sent less often. And
+    while other clients hold all slots of a sequence model, or its queue is long, a probe
+    waits however well the model is. Executions that go up show that it runs.
     """
 
     def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds
         self._executions: dict[ModelKey, int] = {}
         self._rose_at: dict[ModelKey, float] = {}
+        self._first_timeout_at: float | None = None
+        self._inferences: int | None = None
+        self._work_at = -math.inf
+        self._rises: tuple[float, ...] = ()
         self._skips = 0
         self._skips_left = 0
+
+    @property
+    def waits(self) -> bool:
+        """True after a timeout, until the model answers."""
+        return self._first_timeout_at is not None
 
     def add(self, reading: Reading, watched: Watched, now: float) -> None:
         """Record a reading of the statistics, made at `now` in monotonic seconds."""
@@ -196,22 +207,56 @@ class Backlog:
             for key in watched.sequences
         )
 
-    def waited(self) -> None:
-        """Record an own request that timed out in a queue; send the next ones less often.
+    def add_work(self, key: ModelKey, work: WorkSnapshot | None) -> None:
+        """Record production's inferences, if they were read after the first timeout."""
+        since = self._first_timeout_at
+        if work is None or since is None or work.at <= max(since, self._work_at):
+            return
+        known = work.models.get(key)
+        count = None if known is None or known.is_doubtful else known.inferences
+        before, self._inferences, self._work_at = self._inferences, count, work.at
+        if count is not None and before is not None and count > before:
+            self._rises = (*self._rises[-1:], work.at)
 
-        Triton keeps abandoned requests until a slot is free, so they would accumulate.
+    def serves_others(self, now: float) -> bool:
+        """Return whether production had inferences twice since the first timeout, and lately.
+
+        One rise can be of requests that ended before that timeout. A model that takes
+        long for each request has long pauses between two.
         """
+        match self._rises:
+            case earlier, later:
+                longest = max(self._window_seconds, 2 * (later - earlier))
+                return now - later <= longest
+            case _:
+                return False
+
+    def waited(self, now: float) -> None:
+        """Record an own request that timed out; send the next ones less often."""
+        if self._first_timeout_at is None:
+            self._first_timeout_at = now
         self._skips = min(max(1, 2 * self._skips), _MOST_SKIPPED)
         self._skips_left = self._skips
 
     def skips(self) -> bool:
-        """Return whether this attempt only reads the statistics; counts down."""
+        """Return whether this attempt sends nothing; counts down."""
         self._skips_left -= 1
         return self._skips_left >= 0
 
     def over(self) -> None:
-        """Resume the normal rate: a request succeeded, or no model makes progress."""
+        """Resume the normal rate: the model answered."""
+        self._first_timeout_at = self._inferences = None
+        self._rises = ()
         self._skips = self._skips_left = 0
+
+
+def behind(spec: ModelSpec) -> Verdict:
+    """Return the verdict on a model without an answer that works for other clients."""
+    return Verdict(
+        "backlog",
+        detail=f"no answer in time, but {spec.name} executes other clients' requests: it "
+        "is slow, or the probe waits behind them",
+    )
 
 
 @dataclass(slots=True)

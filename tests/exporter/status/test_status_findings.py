@@ -151,7 +151,7 @@ def test_a_model_that_does_not_serve_is_down_whatever_else_it_is():
     lies = Sample(catalogue.GOLDEN_FAILING, 1, (*KEY, "set", "labels"))
     found, states = judged([lies], serving={KEY: False, OTHER: True})
     assert {f.text for f in found} == {
-        "is ready, but does not answer correctly",
+        "is ready, but does not answer correctly in time",
         "returns wrong answers: golden accuracy fell",
     }
     assert states == {KEY: "DOWN", OTHER: "SERVING"}

@@ -1,8 +1,11 @@
-"""When a sequence model is busy with other clients, and which statistics matter."""
+"""When a model is busy with other clients, and which statistics matter."""
 
 from __future__ import annotations
 
+import pytest
+
 from exporter.access.inventory import Inventory
+from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.synthetic.synthetic_verdicts import Backlog
 from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.triton.protocol_types import Duration, ModelSpec, ModelStatistics
@@ -51,7 +54,7 @@ def test_requests_that_wait_in_vain_are_sent_ever_less_often():
     backlog = Backlog(10)
     skipped = []
     for _ in range(9):
-        backlog.waited()
+        backlog.waited(0.0)
         count = 0
         while backlog.skips():
             count += 1
@@ -59,6 +62,47 @@ def test_requests_that_wait_in_vain_are_sent_ever_less_often():
     assert skipped == [1, 2, 4, 8, 16, 32, 64, 64, 64]
     backlog.over()
     assert not backlog.skips()
+
+
+def served(at, inferences, *, is_doubtful=False):
+    work = ModelWork(0.0, 0.0, inferences, is_doubtful=is_doubtful)
+    return WorkSnapshot(at, {M: work})
+
+
+@pytest.mark.parametrize(
+    ("readings", "until"),
+    [
+        ([(1, 5), (2, 6), (4, 7)], 14),
+        # Of a model that takes long for each request.
+        ([(1, 5), (2, 6), (22, 7)], 62),
+        # One of these may have ended before the timeout.
+        ([(1, 5), (2, 6), (4, 6)], None),
+        # What was read before it, or twice, shows nothing.
+        ([(0, 5), (1, 6), (2, 7), (2, 8)], None),
+        # A restarted server counts from 0.
+        ([(1, 5), (2, 6), (3, 1), (4, 2)], 14),
+    ],
+)
+def test_a_model_that_twice_served_others_since_a_timeout_is_no_dead_one(
+    readings, until
+):
+    backlog = Backlog(10)
+    backlog.waited(0.0)
+    for reading in readings:
+        backlog.add_work(M, served(*reading))
+    if until is not None:
+        assert backlog.serves_others(until)
+        assert not backlog.serves_others(until + 0.01)
+        backlog.over()
+    assert not backlog.serves_others(readings[-1][0])
+
+
+def test_successes_that_may_be_failures_show_nothing():
+    backlog = Backlog(10)
+    backlog.waited(0.0)
+    for at in (1, 2, 3):
+        backlog.add_work(M, served(at, at, is_doubtful=True))
+    assert not backlog.serves_others(3)
 
 
 def spec(name, *steps, **changes):
