@@ -208,7 +208,7 @@ def _announce(triton: EmbeddedTriton, port: int, tap_port: int, seconds: float) 
         f"metrics http://{triton.metrics}/metrics\n"
         f"  Triton's log {triton.log}\n"
         f"  taps         http://127.0.0.1:{tap_port} for traces and mirrored requests\n"
-        "Ctrl-C ends all of it. Brackets and ± are 95 % intervals; the tail "
+        "Ctrl-C ends it all. Brackets and ± are 95 % intervals; the tail "
         "is the highest quantile with one.",
         flush=True,
     )
