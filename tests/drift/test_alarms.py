@@ -10,6 +10,11 @@ from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.fitting import fit
 
 
+@pytest.fixture(scope="module")
+def reference():
+    return fit(SCHEMA, draw(np.random.default_rng(2), 10_000))
+
+
 @pytest.mark.parametrize(("reference", "rows"), [(1000, 100), (1000, 5000)])
 def test_clean_windows_raise_no_more_alarms_than_wanted(reference, rows):
     rng = np.random.default_rng([reference, rows])
@@ -24,6 +29,7 @@ def test_clean_windows_raise_no_more_alarms_than_wanted(reference, rows):
     assert alarms <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "number", "most"), [(10_000, 15, 33), (1000, 30, 57)]
 )
@@ -53,9 +59,9 @@ def test_the_promise_holds_over_many_references(reference, number, most):
         ({"missing": 0.01}, 2),
     ],
 )
-def test_changes_are_found_in_the_wanted_number_of_windows(change, goal):
+def test_changes_are_found_in_the_wanted_number_of_windows(change, goal, reference):
     rng = np.random.default_rng(list(map(ord, str(change))))
-    delays = [first_alarm(rng, clean=5, **change)[0] for _ in range(9)]
+    delays = [first_alarm(rng, reference, clean=5, **change)[0] for _ in range(9)]
     assert np.median(delays) <= goal
 
 
@@ -83,9 +89,11 @@ def test_dependent_rows_keep_the_promise_once_their_dependence_is_measured():
     assert blind >= 6
 
 
-def test_the_explanation_names_the_feature_the_kind_the_size_and_the_bins():
+def test_the_explanation_names_the_feature_the_kind_the_size_and_the_bins(
+    reference,
+):
     rng = np.random.default_rng(3)
-    _, verdict = first_alarm(rng, clean=10, shift=0.5)
+    _, verdict = first_alarm(rng, reference, clean=10, shift=0.5)
     culprit = verdict.culprits[0]
     assert [each.feature for each in verdict.culprits] == ["normal"]
     assert culprit.channel in {"location", "shape"}
@@ -93,7 +101,7 @@ def test_the_explanation_names_the_feature_the_kind_the_size_and_the_bins():
     assert abs(culprit.shift_sigma - 0.5) < 0.2
     assert culprit.bins[0].label.startswith("[")
     assert verdict.since_windows <= 2
-    _, verdict = first_alarm(rng, missing=0.05)
+    _, verdict = first_alarm(rng, reference, missing=0.05)
     assert verdict.culprits[0].channel == "missing"
     name, before, since = verdict.culprits[0].rates[0]
     assert (name, before) == ("missing", 0.0)

@@ -19,26 +19,26 @@ from drift.reference import Profile
 from exporter.cli import main
 
 
-@pytest.fixture
-def files(tmp_path):
-    rng = np.random.default_rng(1)
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(1)
     return {
-        "train": save(tmp_path / "train.npz", table(rng, 4000)),
-        "same": save(tmp_path / "same.csv", table(rng, 800)),
-        "moved": save(tmp_path / "moved.csv", table(rng, 800, shift=0.5, missing=0.1)),
-        "few": save(tmp_path / "few.csv", table(rng, 12)),
+        "train": save(folder / "train.npz", table(rng, 4000)),
+        "same": save(folder / "same.csv", table(rng, 800)),
+        "moved": save(folder / "moved.csv", table(rng, 800, shift=0.5, missing=0.1)),
+        "few": save(folder / "few.csv", table(rng, 12)),
     }
 
 
-@pytest.fixture
-def profile(files, tmp_path):
-    path = tmp_path / "profile.json"
+@pytest.fixture(scope="module")
+def profile(files):
+    path = files["train"].with_name("profile.json")
     arguments = ["drift", "fit", "--data", str(files["train"]), "--ordered"]
     assert main([*arguments, "--output", str(path)]) == 0
     return path
 
 
-def test_a_profile_says_where_it_comes_from(profile, files):
+def test_a_profile_says_where_it_comes_from(profile, files, tmp_path):
     found = Profile.from_bytes(profile.read_bytes())
     assert found.schema.names == ("age", "income", "plan")
     assert found.rows == 4000
@@ -46,7 +46,7 @@ def test_a_profile_says_where_it_comes_from(profile, files):
     assert len(found.provenance.sha256) == 64
     assert {"python", "numpy", "tritonwatch"} <= set(found.provenance.versions)
     assert found.caveats == ()
-    again = profile.with_name("again.json")
+    again = tmp_path / "again.json"
     run("fit", "--data", files["train"], "--ordered", "--output", again)
     assert again.read_bytes() == profile.read_bytes()
 

@@ -90,16 +90,6 @@ def test_quantiles_are_those_of_the_data():
     assert np.allclose(fit(SCHEMA, data).quantiles, expected)
 
 
-def test_independent_rows_show_no_overdispersion():
-    # Each of 2 x 40 features is flagged with chance < 0.03 (a 2.5-sigma pretest at up to
-    # 4 block sizes); more than 10 of 80 has chance < 1e-4 (binomial).
-    flagged = 0
-    for seed in range(40):
-        spread = fit(SCHEMA, draw(np.random.default_rng(seed), 2000)).dispersion
-        flagged += int((spread.location[:2] > 1).sum())
-    assert flagged <= 10
-
-
 def test_overdispersion_of_dependent_rows_is_measured():
     rng = np.random.default_rng(5)
     # A day effect of variance 0.25 in days of 100 rows: 1 + 100 * 0.2 on whole days.

@@ -6,7 +6,6 @@ import numpy as np
 
 from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.features import Feature, Schema, Tensor
-from drift.fitting import fit
 
 SCHEMA = Schema(
     (Tensor("x", "FP32", (4,)), Tensor("c", "INT64", (2,))),
@@ -43,9 +42,8 @@ def window_of(profile, data, *, hour=None):
     return window.take()
 
 
-def first_alarm(rng, *, rows=500, reference=10_000, limit=60, clean=0, **change):
+def first_alarm(rng, profile, *, rows=500, limit=60, clean=0, **change):
     """Windows until the alarm (limit + 1 if none), and its verdict."""
-    profile = fit(SCHEMA, draw(rng, reference))
     monitor = Monitor(profile, SETTINGS)
     for _ in range(clean):
         monitor.update(window_of(profile, draw(rng, rows)))
