@@ -34,6 +34,12 @@ class Inventory:
     models: dict[ModelKey, ModelSpec] = field(default_factory=dict)
     denying: frozenset[ModelKey] = frozenset()
     """Models that are ready in the index, but not by their own readiness."""
+    loaded_at: Mapping[ModelKey, float] = field(default_factory=dict)
+    """When the latest load of each was noticed; without those that none was seen of."""
+
+    def loads(self, keys: Iterable[ModelKey]) -> tuple[float | None, ...]:
+        """Return what changes when one of these is loaded again under its version."""
+        return tuple(self.loaded_at.get(key) for key in keys)
 
     def is_ready(self, entry: IndexEntry) -> bool:
         """Return whether it is ready, in the index and by its own readiness."""
@@ -49,17 +55,6 @@ class Inventory:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadSign:
-    """Evidence that a model version was loaded again while it stayed ready.
-
-    `spec` is its new signature; None where its statistics started over.
-    """
-
-    key: ModelKey
-    spec: ModelSpec | None = None
-
-
 class InventoryBoard:
     """Holds the latest inventory; the server collector writes it, anything reads it.
 
@@ -72,7 +67,7 @@ class InventoryBoard:
         self._current = Inventory()
         self._seen = threading.Event()
         self._listeners: tuple[Callable[[], None], ...] = ()
-        self._signs: dict[tuple[ModelKey, bool], ReloadSign] = {}
+        self._signs: dict[tuple[ModelKey, bool], ModelSpec | None] = {}
         self._reread_at: dict[ModelKey, float] = {}
         self._rereads: dict[ModelKey, threading.Lock] = {}
 
@@ -85,9 +80,9 @@ class InventoryBoard:
         """Replace the inventory, except for signatures reported as changed meanwhile."""
         with self._lock:
             changed = {
-                sign.key: sign.spec
-                for sign in self._signs.values()
-                if sign.spec is not None and sign.key in inventory.models
+                key: spec
+                for (key, _), spec in self._signs.items()
+                if spec is not None and key in inventory.models
             }
             if changed:
                 inventory = replace(inventory, models={**inventory.models, **changed})
@@ -103,15 +98,18 @@ class InventoryBoard:
         with self._lock:
             if key not in self._current.models:
                 return
-            self._signs[key, spec is None] = ReloadSign(key, spec)
+            self._signs[key, spec is None] = spec
             current = self._current
         if spec is not None:
             self.publish(current)
 
-    def pop_signs(self) -> list[ReloadSign]:
-        """The signs reported since the last call."""
+    def pop_signs(self) -> list[tuple[ModelKey, ModelSpec | None]]:
+        """The versions reported since the last call as loaded again while they stayed ready.
+
+        Each with its new signature; None where its statistics started over.
+        """
         with self._lock:
-            signs = list(self._signs.values())
+            signs = [(key, spec) for (key, _), spec in self._signs.items()]
             self._signs.clear()
         return signs
 

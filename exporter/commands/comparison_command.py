@@ -327,7 +327,9 @@ def _report(
     A problem after its first pair, like a server that restarts, may pass.
     """
     comparison = _comparison(sidecar)
-    if comparison is None or comparison.keys is None or comparison.source is None:
+    if comparison is None or comparison.source is None:
+        return None
+    if comparison.source.keys is None:
         return None
     if comparison.problem and not any(comparison.source.outcomes.values()):
         return None

@@ -67,21 +67,22 @@ class Resources:
     """Joules per inference from exposed samples, by window; memory from Triton."""
 
     def __init__(
-        self, alpha: float, statistics: Callable[..., tuple[ModelStatistics, ...]]
+        self,
+        alpha: float,
+        statistics: Callable[..., tuple[ModelStatistics, ...]],
+        keys: tuple[ModelKey, ModelKey],
     ) -> None:
         self._alpha = alpha
-        self._statistics = statistics
+        self._keys = keys
         self._last: tuple[tuple[float, float], tuple[float, float]] | None = None
         self._windows: list[tuple[float, float]] = []
-        self._bytes: tuple[int, int] | None = None
-        self._keys: tuple[ModelKey, ModelKey] | None = None
+        self._bytes = _memory(statistics, keys)
         self._error = 0.0
         """Of the ratio of the two energies, by the errors of the models' watts."""
 
-    def update(
-        self, exposed: Iterable[AnySample], keys: tuple[ModelKey, ModelKey]
-    ) -> None:
+    def update(self, exposed: Iterable[AnySample]) -> None:
         """Record the samples that are exposed now."""
+        keys = self._keys
         found: dict[str, dict[ModelKey, float]] = defaultdict(dict)
         for sample in exposed:
             if sample.spec.name in _READ and isinstance(sample, Sample):
@@ -91,9 +92,6 @@ class Resources:
         energy, inferences = found.get(ENERGY, {}), found.get(INFERENCES, {})
         errors = found.get(ENERGY_ERROR, {})
         self._error = math.hypot(*(errors.get(key, 0.0) for key in keys))
-        if keys != self._keys:
-            self._keys, self._last, self._windows = keys, None, []
-            self._bytes = self._memory(keys)
         if set(keys) <= energy.keys() & inferences.keys():
             a, b = ((energy[key], inferences[key]) for key in keys)
             self._window((a, b))
@@ -129,16 +127,18 @@ class Resources:
                 )
             self._last = now
 
-    def _memory(self, keys: tuple[ModelKey, ModelKey]) -> tuple[int, int] | None:
-        try:
-            found = {
-                entry.key: entry.memory_bytes
-                for entry in self._statistics(timeout_seconds=_TIMEOUT_SECONDS)
-            }
-        except TritonError:
-            return None
-        champion, challenger = (found.get(key, 0) for key in keys)
-        return (champion, challenger) if champion and challenger else None
+
+def _memory(
+    statistics: Callable[..., tuple[ModelStatistics, ...]],
+    keys: tuple[ModelKey, ModelKey],
+) -> tuple[int, int] | None:
+    try:
+        entries = statistics(timeout_seconds=_TIMEOUT_SECONDS)
+    except TritonError:
+        return None
+    found = {entry.key: entry.memory_bytes for entry in entries}
+    champion, challenger = (found.get(key, 0) for key in keys)
+    return (champion, challenger) if champion and challenger else None
 
 
 log = structlog.get_logger()
@@ -150,9 +150,8 @@ class Comparison:
     def __init__(self, settings: ComparisonSettings, access: Access) -> None:
         self.settings = settings
         self._access = access
-        self._resources = Resources(
-            settings.alpha / len(settings.wanted), access.grpc.statistics
-        )
+        self._resources: Resources | None = None
+        self._compared: object = None
         self.findings: tuple[Finding, ...] = ()
         self.problem = ""
         self.source: Shadow | ProductionComparison | None = None
@@ -161,7 +160,8 @@ class Comparison:
         """Update everything to the current time."""
         if self.source is None:
             try:
-                self.source = self._begin()
+                of_mode = ProductionComparison if self.settings.mode == "ab" else Shadow
+                self.source = of_mode(self.settings, self._access)
             except TritonwatchError as error:
                 self.problem = str(error)
                 return
@@ -169,7 +169,10 @@ class Comparison:
         self.problem = self.source.problem
         if self.source.keys is None:
             return
-        self._resources.update(self._access.exposed(), self.source.keys)
+        compared = self.source.keys, self.source.loads
+        if self._resources is None or compared != self._compared:
+            self._compared, self._resources = compared, self._begin_anew(compared[0])
+        self._resources.update(self._access.exposed())
         found = {
             **self.source.intervals(),
             **self._resources.intervals(self.settings.wanted),
@@ -186,11 +189,6 @@ class Comparison:
             self.source.close()
 
     @property
-    def keys(self) -> tuple[ModelKey, ModelKey] | None:
-        """Return the compared model versions, once they are known."""
-        return None if self.source is None else self.source.keys
-
-    @property
     def complete(self) -> bool:
         """Return whether the verdicts are final."""
         return self.source is not None and self.source.complete
@@ -202,10 +200,13 @@ class Comparison:
             return None
         return self.source.wait
 
-    def _begin(self) -> Shadow | ProductionComparison:
-        if self.settings.mode == "ab":
-            return ProductionComparison(self.settings, self._access)
-        return Shadow(self.settings, self._access)
+    def _begin_anew(self, keys: tuple[ModelKey, ModelKey]) -> Resources:
+        verdicts = {f.metric: f.verdict for f in self.findings}
+        if self._resources is not None:
+            name = self.settings.name
+            log.warning("comparison_restarted", comparison=name, dropped=verdicts)
+        alpha = self.settings.alpha / len(self.settings.wanted)
+        return Resources(alpha, self._access.grpc.statistics, keys)
 
     def samples(self) -> Iterator[AnySample]:
         """triton_comparison_* of this one."""
@@ -223,35 +224,35 @@ class Comparison:
         running = not self.problem and not self.complete
         yield Sample(catalogue.COMPARISON_ASKING, running, (name,))
         yield Sample(catalogue.COMPARISON_COMPLETE, self.complete, (name,))
-        if self.source is not None:
-            yield from self._counted(self.source)
-        for finding in self.findings:
-            yield from _finding_samples(name, finding)
-
-    def _counted(self, source: Shadow | ProductionComparison) -> Iterator[AnySample]:
-        name = self.settings.name
-        for outcome, count in source.outcomes.items():
+        if self.source is None:
+            return
+        for outcome, count in self.source.outcomes.items():
             yield Sample(catalogue.COMPARISON_PAIRS, count, (name, outcome))
-        for resource, ratio in source.budget_used.items():
+        for resource, ratio in self.source.budget_used.items():
             yield Sample(catalogue.COMPARISON_BUDGET, ratio, (name, resource))
         wait = self.wait
         if wait is not None:
             yield Sample(catalogue.COMPARISON_WAIT, wait.seconds, (name, wait.limit))
+        for finding in self.findings:
+            yield from _finding_samples(name, finding)
 
     def document(self) -> dict[str, Any]:
         """Return its results for the status page and the command."""
+        keys = None if self.source is None else self.source.keys
+        wait = self.wait
         return {
             "comparison": self.settings.name,
             "mode": self.settings.mode,
             "champion": self.settings.champion,
             "challenger": self.settings.challenger,
-            "versions": None if self.keys is None else [v for _, v in self.keys],
+            "versions": None if keys is None else [v for _, v in keys],
             "inputs": None if self.source is None else self.source.inputs_name,
             "problem": self.problem or None,
             "failure": None if self.source is None else self.source.failure or None,
             "complete": self.complete,
             "alpha": self.settings.alpha,
-            "next_pair": _shown_wait(self.wait),
+            "next_pair": wait
+            and {"limit": wait.limit, "seconds": _finite(wait.seconds)},
             "pairs": {} if self.source is None else self.source.outcomes,
             "metrics": [shown(finding) for finding in self.findings],
         }
@@ -323,11 +324,8 @@ def _finding_samples(name: str, finding: Finding) -> Iterator[AnySample]:
         yield Sample(catalogue.COMPARISON_VERDICT, in_force, (name, metric, verdict))
 
 
-def _shown_wait(wait: Wait | None) -> dict[str, Any] | None:
-    if wait is None:
-        return None
-    known = wait.seconds != float("inf")
-    return {"limit": wait.limit, "seconds": wait.seconds if known else None}
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
 
 
 def shown(finding: Finding) -> dict[str, Any]:
@@ -341,12 +339,7 @@ def shown(finding: Finding) -> dict[str, Any]:
         "pairs": interval.pairs,
         "effective_pairs": interval.worth,
         "withheld": interval.withheld or None,
-        **{
-            bound: None if abs(value) == float("inf") else value
-            for bound, value in (
-                ("low", interval.low),
-                ("estimate", interval.estimate),
-                ("high", interval.high),
-            )
-        },
+        "low": _finite(interval.low),
+        "estimate": _finite(interval.estimate),
+        "high": _finite(interval.high),
     }

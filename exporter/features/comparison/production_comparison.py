@@ -284,6 +284,7 @@ class ProductionComparison:
         self._access = access
         self._alpha = settings.alpha / len(settings.wanted)
         self.keys: tuple[ModelKey, ModelKey] | None = None
+        self.loads: tuple[float | None, ...] = ()
         self.problem = "the models have not been read yet"
         self.failure = ""
         self.windows = Windows()
@@ -311,12 +312,26 @@ class ProductionComparison:
 
     def update(self) -> None:
         """Record the samples that are exposed now."""
-        keys = self._resolve()
-        if keys is None:
+        board = self._access.board
+        if not board.was_read:
+            # The server was not polled yet: nothing is missing.
             return
-        if keys != self.keys:
-            self.keys, self.windows, self._last = keys, Windows(), {}
+        inventory = board.current
+        try:
+            champion, challenger = self._settings.models_in(inventory)
+        except InvalidRequestError as error:
+            self.problem = str(error)
+            return
+        self.problem = ""
+        keys = champion.key, challenger.key
+        loads = inventory.loads(keys)
+        if (keys, loads) != (self.keys, self.loads):
+            self.keys, self.loads = keys, loads
+            self.windows, self._last = Windows(), {}
             self._results, self._counts = Outcomes(), None
+        self._record(keys)
+
+    def _record(self, keys: tuple[ModelKey, ModelKey]) -> None:
         histograms: dict[ModelKey, Histogram] = {}
         counts = np.zeros((2, 2))
         counted: set[ModelKey] = set()
@@ -350,19 +365,6 @@ class ProductionComparison:
         if "success" in self._settings.wanted:
             found["success"] = self._results.difference(self._alpha)
         return {metric: i for metric, i in found.items() if i is not None}
-
-    def _resolve(self) -> tuple[ModelKey, ModelKey] | None:
-        board = self._access.board
-        if not board.was_read:
-            # The server was not polled yet: nothing is missing.
-            return None
-        try:
-            champion, challenger = self._settings.models_in(board.current)
-        except InvalidRequestError as error:
-            self.problem = str(error)
-            return None
-        self.problem = ""
-        return champion.key, challenger.key
 
     def _window(
         self, histograms: dict[ModelKey, Histogram], keys: tuple[ModelKey, ModelKey]

@@ -57,7 +57,7 @@ _CACHED: Final = "a response cache may answer in place of a model: it knows mirr
 
 
 class Shadow:
-    """Sends pairs from its own thread until closed; a new version after the last begins anew.
+    """Sends pairs from its own thread until closed; a new version or load begins anew.
 
     Raises:
         GoldenDataError: the file of inputs cannot be used.
@@ -78,6 +78,7 @@ class Shadow:
         self.wait: Wait | None = None
         """The limit that delays the next pair; None while it is not known."""
         self.keys: tuple[ModelKey, ModelKey] | None = None
+        self.loads: tuple[float | None, ...] = ()
         self.problem = _NOT_COMPARED
         self._latest: WorkSnapshot | None = None
         self._recent: deque[float] = deque(maxlen=_RECENT)
@@ -274,8 +275,9 @@ class Shadow:
         if not board.was_read:
             # The server was not polled yet: nothing is missing.
             return None
+        inventory = board.current
         try:
-            champion, challenger = self.settings.models_in(board.current)
+            champion, challenger = self.settings.models_in(inventory)
             if unlike := difference(champion, challenger):
                 raise errors.InvalidRequestError(unlike)  # noqa: TRY301 - handled alike
         except errors.InvalidRequestError as error:
@@ -283,12 +285,12 @@ class Shadow:
             self.problem = "" if self.complete else str(error)
             return None
         keys = (champion.key, challenger.key)
-        if self.keys not in (None, keys):
-            # Another version is the latest now: earlier findings do not apply to it.
-            log.info("comparison_restarted", comparison=self.settings.name, now=keys)
+        loads = inventory.loads(keys)
+        if self.keys is not None and (keys, loads) != (self.keys, self.loads):
+            # Another model is compared now: earlier findings do not apply to it.
             self.pairs = self._new_pairs()
             self._open.clear()
-        self.keys = keys
+        self.keys, self.loads = keys, loads
         return champion, challenger
 
     def _pair_seconds(self, keys: tuple[ModelKey, ModelKey]) -> float:

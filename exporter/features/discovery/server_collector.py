@@ -98,7 +98,11 @@ class ServerCollector:
         denying = frozenset(
             k for k, ready in readiness.models.items() if ready is False
         )
-        found = Inventory(True, is_ready, info, index, models, denying)
+        # Those that a collector before this one noticed are still the latest.
+        before = self._access.board.current.loaded_at
+        latest = {key: load.at for key, load in self._loads.latest.items()}
+        loaded_at = {k: at for k, at in {**before, **latest}.items() if k in listed}
+        found = Inventory(True, is_ready, info, index, models, denying, loaded_at)
         self._access.board.publish(found)
         samples = (
             *_server_samples(found, info, unreadable),
@@ -126,7 +130,8 @@ class ServerCollector:
         self._readiness = self._make_asker()
         board = self._access.board
         known = board.current
-        board.publish(Inventory(info=known.info, models=known.models))
+        gone = replace(known, up=False, ready=False, index=(), denying=frozenset())
+        board.publish(gone)
         has_statistics = known.info is None or known.info.is_triton
         late = isinstance(error, errors.DeadlineError)
         if self._ready is not None and not has_statistics and not late:
@@ -149,7 +154,8 @@ class ServerCollector:
     def _count_loads(self, index: Sequence[IndexEntry], now: float) -> None:
         ready = {entry.key for entry in index if entry.ready}
         for key in ready:
-            self._loads.follow(key)
+            # PromQL could not see an increase of a counter that starts at 1.
+            self._loads.counts.setdefault(key, 0)
         if self._ready is not None:
             for key in ready - self._ready:
                 self._loads.add(key, "ready", now)
@@ -161,16 +167,16 @@ class ServerCollector:
 
     def _apply_reload_signs(self, now: float) -> None:
         """Count the reloads that others noticed, and read those models first."""
-        for sign in self._access.board.pop_signs():
-            known = self._specs.get(sign.key)
+        for key, spec in self._access.board.pop_signs():
+            known = self._specs.get(key)
             if known is None:
                 continue
-            if sign.spec is None:
-                self._loads.add(sign.key, "statistics", now)
-                self._specs[sign.key] = (-math.inf, known[1])
+            if spec is None:
+                self._loads.add(key, "statistics", now)
+                self._specs[key] = (-math.inf, known[1])
             else:
                 # Not news where this collector has read the same change meanwhile.
-                self._keep_spec(sign.key, sign.spec, now)
+                self._keep_spec(key, spec, now)
 
     def _read_specs(self, index: Sequence[IndexEntry], now: float) -> int:
         """Read new or outdated metadata, within half of the deadline; the rest next time."""
@@ -261,15 +267,11 @@ class LoadCounter:
 
     def __init__(self) -> None:
         self.counts: Counter[ModelKey] = Counter()
-        self._latest: dict[ModelKey, _Load] = {}
-
-    def follow(self, key: ModelKey) -> None:
-        """Start at 0: PromQL could not see an increase of a counter that starts at 1."""
-        self.counts.setdefault(key, 0)
+        self.latest: dict[ModelKey, _Load] = {}
 
     def add(self, key: ModelKey, evidence: Evidence, now: float) -> None:
         """Count a load, unless this is more evidence of the one counted last."""
-        latest = self._latest.get(key)
+        latest = self.latest.get(key)
         if (
             latest is not None
             and now - latest.at <= SAME_LOAD_SECONDS
@@ -278,10 +280,10 @@ class LoadCounter:
             latest.evidence.add(evidence)
             return
         self.counts[key] += 1
-        self._latest[key] = _Load(now, {evidence})
+        self.latest[key] = _Load(now, {evidence})
 
     def keep(self, keys: Iterable[ModelKey]) -> None:
         """Forget every version that is not among `keys`."""
         for key in self.counts.keys() - set(keys):
             del self.counts[key]
-            self._latest.pop(key, None)
+            self.latest.pop(key, None)

@@ -295,10 +295,13 @@ def test_statistics_that_started_over_are_a_load_and_the_signature_is_read(
     said = looked(1)
     # The changed signature is more evidence of the same load.
     assert said["triton_model_loads_total", A] == 1
+    [noticed_at] = looked.board.current.loads([A])
+    assert noticed_at is not None
     assert looked.board.current.models[A].inputs[0].shape == (-1, 9)
     # A probe that saw the same change reports it too.
     looked.board.reloaded(A, looked.board.current.models[A])
     assert looked(1)["triton_model_loads_total", A] == 1
+    assert looked.board.current.loads([A]) == (noticed_at,)
 
 
 def test_a_change_reported_while_the_server_is_read_is_not_lost(looked, fake):

@@ -74,7 +74,7 @@ PLACE = ("host", "model")
 
 def energy_interval(errors: dict[str, float]):
     rng = np.random.default_rng(8)
-    resources = Resources(0.05, lambda **_: ())
+    resources = Resources(0.05, lambda **_: (), KEYS)
     joules = np.zeros(2)
     for window in range(80):
         joules += np.array([10.0, 20.0]) * rng.uniform(9, 11, 2)
@@ -89,8 +89,7 @@ def energy_interval(errors: dict[str, float]):
                     Sample(MODEL_ENERGY_ERROR, error, (model, "1", *PLACE))
                     for model, error in errors.items()
                 ),
-            ],
-            KEYS,
+            ]
         )
     return resources.intervals(("energy",))["energy"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import structlog
 from accesses import access_to
 from fake_triton import FakeModel, FakeTriton
 
@@ -139,19 +140,24 @@ def watch():
     with FakeTriton([FakeModel("m", versions=("1", "2"))]) as fake:
         grpc = GrpcClient(fake.grpc)
 
+        board = InventoryBoard()
+        specs = {
+            key: grpc.model_spec(*key, timeout_seconds=5)
+            for key in (CHAMPION, CHALLENGER)
+        }
+
+        def load(at):
+            board.publish(Inventory(models=specs, loaded_at={CHALLENGER: at}))
+
         def start(production):
-            board = InventoryBoard()
-            specs = {
-                key: grpc.model_spec(*key, timeout_seconds=5)
-                for key in (CHAMPION, CHALLENGER)
-            }
-            board.publish(Inventory(models=specs))
             access = access_to(grpc, board=board, exposed=production.exposed)
             settings = ComparisonSettings(
                 name="ab", champion="m:1", challenger="m:2", mode="ab"
             )
             return Comparison(settings, access)
 
+        load(1.0)
+        start.load = load  # type: ignore[attr-defined]
         yield start
         grpc.close()
 
@@ -176,6 +182,23 @@ def test_what_production_serves_is_compared_in_time(watch, factor, verdict):
     assert effect.low <= factor - 1 <= effect.high
     assert found["success"].interval.estimate == 0
     assert comparison.document()["inputs"] == "production"
+
+
+def test_a_load_under_the_same_version_begins_anew_and_logs_what_it_drops(watch):
+    production = Production(1.5)
+    comparison = watch(production)
+    for _ in range(100):
+        production.go_on()
+        comparison.update()
+    assert {f.verdict for f in comparison.findings if f.metric == "energy"} == {"worse"}
+    production.factor = 1.0
+    watch.load(2.0)
+    with structlog.testing.capture_logs() as logs:
+        comparison.update()
+    assert "worse" not in {f.verdict for f in comparison.findings}
+    [entry] = logs
+    assert entry["event"] == "comparison_restarted"
+    assert entry["dropped"]["energy"] == "worse"
 
 
 def test_a_model_that_is_not_there_is_said(watch):

@@ -31,12 +31,13 @@ def shadow():
         board = InventoryBoard()
         access = access_to(grpc, board=board)
 
-        def hold(*versions, **changes):
+        def hold(*versions, loaded_at=0.0, **changes):
             specs = {
                 ("m", v): replace(grpc.model_spec("m", v, timeout_seconds=5), **changes)
                 for v in versions
             }
-            board.publish(Inventory(up=True, ready=True, models=specs))
+            loads = dict.fromkeys(specs, loaded_at)
+            board.publish(Inventory(up=True, ready=True, models=specs, loaded_at=loads))
 
         hold("1", "2")
         started = []
@@ -97,14 +98,17 @@ def test_it_ends_when_it_has_all_its_pairs(shadow):
     assert 100 <= found.pairs.count <= 110
 
 
-def test_another_latest_version_begins_anew(shadow):
+def test_another_latest_version_or_load_begins_anew(shadow):
     found = shadow(champion="m:1", challenger="m")
     until(found, lambda: found.outcomes["both"] >= 20)
     assert found.keys == (("m", "1"), ("m", "2"))
     first = found.pairs
-    shadow.hold("1", "2", "3")
+    shadow.hold("1", "2", loaded_at=1.0)
+    until(found, lambda: found.pairs is not first)
+    second = found.pairs
+    shadow.hold("1", "2", "3", loaded_at=1.0)
     until(found, lambda: found.keys == (("m", "1"), ("m", "3")))
-    assert found.pairs is not first
+    assert found.pairs is not second
 
 
 def test_final_verdicts_stay_with_a_model_that_left_and_not_with_a_new_version(shadow):
