@@ -104,17 +104,6 @@ def test_the_evidence_for_another_shape_agrees_with_scipys_multinomials():
     assert np.isclose(found, expected)
 
 
-def test_false_names_stay_within_their_share_under_full_dependence():
-    rng = np.random.default_rng(14)
-    wrong = 0
-    for _ in range(2000):
-        shared = rng.normal()
-        e = np.full(20, 1.5 * shared - 1.5**2 / 2)
-        wrong += bool(e_benjamini_hochberg(e, 0.1))
-    # At most 10 %: of 2,000, 260 or more has chance 1e-5 (binomial).
-    assert wrong < 260
-
-
 def test_naming_is_what_its_definition_says():
     rng = np.random.default_rng(15)
     for _ in range(50):

@@ -52,7 +52,6 @@ def test_a_profile_says_where_it_comes_from(profile, files, tmp_path):
 
 
 def test_unchanged_data_are_no_drift_and_exit_0(profile, files, capsys):
-    capsys.readouterr()
     assert run("compare", profile, files["same"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("No drift: ")
@@ -66,7 +65,6 @@ def test_unchanged_data_are_no_drift_and_exit_0(profile, files, capsys):
 def test_moved_data_are_drift_and_exit_1_naming_feature_size_and_bins(
     profile, files, capsys
 ):
-    capsys.readouterr()
     assert run("compare", profile, files["moved"]) == 1
     text = capsys.readouterr().out
     assert "Drift in 1 of 3 features." in text
@@ -76,13 +74,11 @@ def test_moved_data_are_drift_and_exit_1_naming_feature_size_and_bins(
 
 
 def test_too_few_data_say_so_and_exit_0(profile, files, capsys):
-    capsys.readouterr()
     assert run("compare", profile, files["few"]) == 0
     assert capsys.readouterr().out.startswith("Not enough data: ")
 
 
 def test_json_has_everything_and_nothing_that_is_no_json(profile, files, capsys):
-    capsys.readouterr()
     assert run("compare", profile, files["moved"], "--json") == 1
     text = capsys.readouterr().out
     found = json.loads(text, parse_constant=pytest.fail)
@@ -189,7 +185,6 @@ def test_wrong_usage_is_one_line_and_exit_2(
         "TEXT": text,
         "BAD": bad,
     }
-    capsys.readouterr()
     assert run(*(known.get(argument, argument) for argument in arguments)) == 2
     captured = capsys.readouterr()
     assert message in captured.err
@@ -225,7 +220,6 @@ def test_a_file_that_no_reader_expects_is_exit_2_and_not_drift(
             place = raw.find(head, place + 1)
     encrypted = tmp_path / "encrypted.npz"
     encrypted.write_bytes(raw)
-    capsys.readouterr()
     assert run("compare", profile, encrypted) == 2
     told = capsys.readouterr().err
     assert str(encrypted) in told
@@ -240,7 +234,6 @@ def test_an_error_that_nobody_expects_is_a_line_and_exit_2(
         raise MemoryError("not\nenough")
 
     monkeypatch.setattr(Profile, "from_bytes", fails)
-    capsys.readouterr()
     assert run("compare", profile, files["same"]) == 2
     assert capsys.readouterr().err == "tritonwatch drift: MemoryError: not enough\n"
 

@@ -76,12 +76,8 @@ def test_rows_after_the_sample_are_counted_on_the_samples_cells():
     profile = builder.build()
     assert profile.rows == 30_000
     assert 128 <= profile.blocks <= 256
-    sample = build_sample_grid(rows_of(data, 0, 4096))
+    sample = fit(SCHEMA, rows_of(data, 0, 4096)).grid
     assert np.array_equal(profile.grid.low, sample.low)
-
-
-def build_sample_grid(data):
-    return fit(SCHEMA, data).grid
 
 
 def test_quantiles_are_those_of_the_data():
