@@ -95,6 +95,7 @@ def findings(
         *(_stalls(model, version) for model, version in sorted(stalled)),
         *_answers(found),
         *_drift(found),
+        *_unwatched(found),
         *_budgets(found, objectives, models),
         *_comparisons(found),
         *(_failing(*one) for one in failing),
@@ -204,6 +205,14 @@ def _answers(found: Found) -> Iterator[Finding]:
         text = f"returns wrong answers: golden {found_wrong}"
         runbook = "TritonSilentFailure"
         yield Finding(model, text, _CORRECT, runbook, "LYING", model, version)
+    for sample in found[catalogue.GOLDEN_USABLE]:
+        if not sample.value:
+            model, version, dataset = sample.labels
+            text = (
+                f"golden data {dataset!r} cannot be used, so nothing is checked by it"
+            )
+            runbook = "TritonGoldenUnusable"
+            yield Finding(model, text, _CORRECT, runbook, None, model, version)
     alarms = [sample for sample in found[catalogue.SPC_ALARM] if sample.value]
     for signal in sorted({labels_of(sample)["signal"] for sample in alarms}):
         text = "its control chart is out of control"
@@ -222,6 +231,16 @@ def _drift(found: Found) -> Iterator[Finding]:
             named = f": {', '.join(features[model])}" if features[model] else ""
             text = f"its data drifted{named}"
             yield Finding(model, text, _DRIFT, "TritonDriftAlarm", "DRIFTED", model)
+
+
+def _unwatched(found: Found) -> Iterator[Finding]:
+    for sample in found[catalogue.DRIFT_STATE]:
+        labels = labels_of(sample)
+        if labels["state"] == "refused" and sample.value:
+            model, side = labels["model"], labels["side"]
+            text = f"the drift reference of its {side} does not fit it, so no drift is seen"
+            runbook = "TritonDriftReferenceRefused"
+            yield Finding(model, text, _DRIFT, runbook, None, model)
 
 
 def _budgets(

@@ -48,6 +48,8 @@ _TIMED: Final = {
     ("response_gap", "probes"): catalogue.PROBE_RESPONSE_GAP,
 }
 """The metric of a latency objective, by kind and source."""
+_MOST_GONE: Final = 1_000
+"""Limit of series that are remembered after they are gone."""
 _UNJUDGED: Final = probe_outcomes.UNJUDGED | {"abandoned"}
 """Outcomes that are neither good nor bad: no answer, or one that shows nothing."""
 
@@ -65,13 +67,12 @@ class EventCounter:
         # True if the previous observation was complete, so that its series are known.
         self._source_read = False
 
-    def add(self, samples: Iterable[AnySample], now: float) -> None:
+    def add(self, samples: Sequence[AnySample], now: float) -> None:
         """Count the events of the samples exposed now; `now` is monotonic seconds.
 
         A gauge, and the rate of a counter over all versions of a model, are one event
         each time that their source was read.
         """
-        samples = list(samples)
         if isinstance(self.objective, SignalObjective):
             self._add_signal(self.objective, samples, now)
         else:
@@ -95,7 +96,9 @@ class EventCounter:
                 before = (0.0, 0.0)
             self.good += max(0.0, good - before[0])
             self.bad += max(0.0, bad - before[1])
-        self._before.update(source)
+        # A series that is gone may come back, and then goes on from where it was.
+        gone = [s for s in self._before if s not in source][-_MOST_GONE:]
+        self._before = {s: self._before[s] for s in gone} | source
         self._source_read = not _source_failed(objective, samples)
 
     def _add_signal(

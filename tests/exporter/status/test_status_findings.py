@@ -59,6 +59,22 @@ def test_a_model_that_denies_its_readiness_is_not_ready():
     assert (finding.text, states[KEY]) == ("is not ready", "DOWN")
 
 
+def test_a_watch_that_cannot_work_is_a_problem_and_no_verdict_on_the_model():
+    blind = [
+        Sample(catalogue.GOLDEN_USABLE, 0, (*KEY, "set")),
+        Sample(catalogue.GOLDEN_USABLE, 1, (*OTHER, "set")),
+        Sample(catalogue.DRIFT_STATE, 1, ("m", "inputs", "refused")),
+        Sample(catalogue.DRIFT_STATE, 0, ("m", "outputs", "refused")),
+        Sample(catalogue.DRIFT_STATE, 1, ("n", "inputs", "watching")),
+    ]
+    found, states = judged(blind)
+    assert [(f.model, f.runbook) for f in found] == [
+        ("m", "TritonGoldenUnusable"),
+        ("m", "TritonDriftReferenceRefused"),
+    ]
+    assert states == BOTH_WELL
+
+
 def test_a_version_that_another_one_replaced_is_no_problem():
     old = IndexEntry("m", "0", "UNAVAILABLE", "unloaded")
     failed = IndexEntry("m", "2", "UNAVAILABLE", "Internal: no such module")
