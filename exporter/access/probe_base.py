@@ -159,3 +159,7 @@ class Timed(Protocol):
     def judges_late(self, target: Target) -> bool:
         """Return whether only the probe can tell what a late answer means."""
         ...
+
+    def note_verdict(self, target: Target, verdict: Verdict) -> None:
+        """Take the final verdict on the latest attempt, our own delay considered."""
+        ...

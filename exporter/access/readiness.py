@@ -190,8 +190,9 @@ class ReadinessAsker:
         except errors.UnsupportedError:
             subject.ready = None
         except errors.TritonError as error:
-            # Refused, failed or unanswered: no client may rely on it now.
-            subject.ready = False
+            # Failed or unanswered: no client may rely on it now. We may lack a right that
+            # clients have.
+            subject.ready = None if isinstance(error, errors.DeniedError) else False
             if not isinstance(error, errors.DeadlineError):
                 subject.error = error
         subject.call = None

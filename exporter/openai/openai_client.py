@@ -58,7 +58,6 @@ _OK: Final = 200
 _ABSENT: Final = frozenset({404, 405, 501})
 _OF_PROXIES: Final = frozenset({502, 504})
 """Statuses by which a proxy reports that the server does not answer."""
-_UNAUTHORISED: Final = frozenset({401, 403})
 _TOO_MANY: Final = 429
 _CHUNK_BYTES: Final = 1 << 16
 _MOST_CHARACTERS: Final = 1_000
@@ -262,6 +261,4 @@ def _refused(status: int, body: bytes) -> errors.TritonError:
     error = status_error(status, body)
     if status == _TOO_MANY:
         return errors.BusyError(str(error))
-    if status in _UNAUTHORISED:
-        return errors.InvalidRequestError(f"{error}; check target.headers")
     return error

@@ -246,9 +246,14 @@ class ProbeRunner:
         with self._delay.measured() as delayed:
             verdict = await self._awaited(workers, target, delayed)
             waited = self._waited(target, started)
-            return verdict and _undelayed(
+            if verdict is None:
+                return None
+            verdict = _undelayed(
                 verdict, waited, delayed(), self.settings.timeout_seconds
             )
+            if isinstance(self._probe, Timed):
+                self._probe.note_verdict(target, verdict)
+            return verdict
 
     def _waited(self, target: Target, started: float) -> float:
         """Return for how many seconds the attempt has waited for the model."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+from commands import COMMAND
+from waiting import patience
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -81,6 +84,22 @@ def test_what_we_may_not_read_is_named_with_the_header_it_wants(
     assert page.value("triton_up") == up
     told = [(f["subject"], EXPECTED in f["text"]) for f in findings(sidecar)]
     assert (subject, True) in told
+
+
+def test_an_audit_says_what_it_may_not_ask(tmp_path):
+    shutil.copytree(MODEL, tmp_path / "models" / "double")
+    with EmbeddedTriton(tmp_path / "models", arguments=restricting("health")) as server:
+        target = {"grpc": server.grpc, "http": server.http, "metrics": server.metrics}
+        (tmp_path / "c.yaml").write_text(json.dumps({"target": target}), "utf-8")
+        ended = subprocess.run(
+            [COMMAND, "audit", "--config", tmp_path / "c.yaml", "--duration", "5"],
+            capture_output=True,
+            text=True,
+            timeout=patience(120),
+            check=False,
+        )
+    assert "Traceback" not in ended.stderr
+    assert EXPECTED in ended.stdout + ended.stderr
 
 
 def test_a_name_that_is_listed_twice_is_one_series(start, tmp_path):

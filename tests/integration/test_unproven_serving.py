@@ -120,6 +120,7 @@ class Probed:
         verdicts = [self.probe.attempt(target) for target in self.targets]
         for target, verdict in zip(self.targets, verdicts, strict=True):
             self.meter.record(target, verdict, time.monotonic())
+            self.probe.note_verdict(target, verdict)
         return {verdict.outcome for verdict in verdicts}
 
     def wait(self, outcomes):

@@ -264,8 +264,8 @@ class _Gathering:
         ).build(access)
         try:
             collector.collect()
-        except errors.PartialResultError:
-            # It is live, but does not list its models: nothing can be inspected.
+        except (errors.DeniedError, errors.PartialResultError):
+            # It may be live, but does not list its models: nothing can be inspected.
             access.board.publish(Inventory())
         refused: dict[ModelKey, str] = {}
         current = access.board.current

@@ -139,10 +139,9 @@ class SyntheticProbe:
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model that is not left out, by every protocol it speaks."""
-        for key in list(self._backlogs):
-            # A server that comes back has none of the requests that were given up.
-            if key not in inventory.models or not inventory.up:
-                del self._backlogs[key]
+        # A server that comes back has none of the requests that were given up.
+        kept = inventory.models if inventory.up else {}
+        self._backlogs = {k: b for k, b in self._backlogs.items() if k in kept}
         self._flights.keep(inventory.models)
         self._tried.keep(inventory.models)
         main = self._access.server.protocol
@@ -223,6 +222,11 @@ class SyntheticProbe:
         backlog = self._backlogs.get(target.key)
         return bool((spec and spec.sequence) or (backlog and backlog.waits))
 
+    def note_verdict(self, target: Target, verdict: Verdict) -> None:
+        """Send less often after a timeout."""
+        if backlog := self._backlogs.get(target.key):
+            backlog.note(verdict, self._access.clock())
+
     def waited_seconds(self, target: Target) -> float:
         """Return the time in the latest request of the latest attempt; 0 before one."""
         return self._flights.waited_seconds(target)
@@ -255,9 +259,7 @@ class SyntheticProbe:
             return self._waiting(planned, backlog, Verdict("timeout", detail=detail))
         verdict = self._sent(planned, before)
         if verdict.outcome != "timeout":
-            backlog.over()
             return verdict
-        backlog.waited(self._access.clock())
         if watched.sequences and (reading := self._read(watched)) is not None:
             backlog.add(reading, watched, self._access.clock())
         return self._waiting(planned, backlog, verdict)
@@ -271,7 +273,7 @@ class SyntheticProbe:
             works = backlog.moves(watched, now)
         else:
             works = backlog.serves_others(now)
-        return behind(planned.spec) if works else timeout
+        return behind(planned.spec, timeout) if works else timeout
 
     def _read(self, watched: Watched) -> Reading | None:
         """The statistics of the watched models; None where none are needed or known."""

@@ -231,8 +231,19 @@ class Backlog:
             case _:
                 return False
 
-    def waited(self, now: float) -> None:
-        """Record an own request that timed out; send the next ones less often."""
+    def note(self, verdict: Verdict, now: float) -> None:
+        """Send less often after a timeout, at the normal rate after any other answer.
+
+        Nothing follows from an attempt without a request, nor from an answer that was
+        late because this process did not run.
+        """
+        if not verdict.request_id or verdict.outcome == "late":
+            return
+        if verdict.outcome not in {"timeout", "backlog"}:
+            self._first_timeout_at = self._inferences = None
+            self._rises = ()
+            self._skips = self._skips_left = 0
+            return
         if self._first_timeout_at is None:
             self._first_timeout_at = now
         self._skips = min(max(1, 2 * self._skips), _MOST_SKIPPED)
@@ -243,17 +254,12 @@ class Backlog:
         self._skips_left -= 1
         return self._skips_left >= 0
 
-    def over(self) -> None:
-        """Resume the normal rate: the model answered."""
-        self._first_timeout_at = self._inferences = None
-        self._rises = ()
-        self._skips = self._skips_left = 0
 
-
-def behind(spec: ModelSpec) -> Verdict:
+def behind(spec: ModelSpec, timeout: Verdict) -> Verdict:
     """Return the verdict on a model without an answer that works for other clients."""
     return Verdict(
         "backlog",
+        request_id=timeout.request_id,
         detail=f"no answer in time, but {spec.name} executes other clients' requests: it "
         "is slow, or the probe waits behind them",
     )

@@ -178,7 +178,7 @@ def test_a_stream_that_never_ends_is_late(name):
 
 
 STATUSES = {
-    401: (errors.InvalidRequestError, "target.headers"),
+    401: (errors.DeniedError, "target.headers"),
     404: (errors.InvalidRequestError, "no such model"),
     429: (errors.BusyError, "429"),
     500: (errors.ModelError, "500"),

@@ -152,6 +152,8 @@ async def test_a_refusal_is_a_failure_unless_our_key_is_what_it_refuses(
         document = json.loads((await served.ask("/api/v1/status")).text)
     assert page.values("triton_model_serving", **KEY) == serving
     assert document["models"][0]["state"] == state
+    told = [f["text"] for f in document["findings"]]
+    assert any("target.headers" in text for text in told) == (not serving)
 
 
 async def test_a_server_that_loads_is_up_and_not_ready(llm):

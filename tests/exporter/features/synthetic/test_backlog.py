@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from exporter.access.inventory import Inventory
+from exporter.access.probe_base import Verdict
 from exporter.access.work_board import ModelWork, WorkSnapshot
 from exporter.features.synthetic.synthetic_verdicts import Backlog
 from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.triton.protocol_types import Duration, ModelSpec, ModelStatistics
 
 M = ("m", "1")
+TIMEOUT = Verdict("timeout", request_id="1")
+OK = Verdict("ok", 0.1, request_id="2")
 WATCHED = Watched(frozenset(), frozenset(), frozenset({M}))
 
 
@@ -54,13 +57,16 @@ def test_requests_that_wait_in_vain_are_sent_ever_less_often():
     backlog = Backlog(10)
     skipped = []
     for _ in range(9):
-        backlog.waited(0.0)
+        backlog.note(TIMEOUT, 0.0)
+        # None of these is an answer of the model.
+        backlog.note(Verdict("timeout"), 0.0)
+        backlog.note(Verdict("late", request_id="3"), 0.0)
         count = 0
         while backlog.skips():
             count += 1
         skipped.append(count)
     assert skipped == [1, 2, 4, 8, 16, 32, 64, 64, 64]
-    backlog.over()
+    backlog.note(OK, 0.0)
     assert not backlog.skips()
 
 
@@ -87,19 +93,19 @@ def test_a_model_that_twice_served_others_since_a_timeout_is_no_dead_one(
     readings, until
 ):
     backlog = Backlog(10)
-    backlog.waited(0.0)
+    backlog.note(TIMEOUT, 0.0)
     for reading in readings:
         backlog.add_work(M, served(*reading))
     if until is not None:
         assert backlog.serves_others(until)
         assert not backlog.serves_others(until + 0.01)
-        backlog.over()
+        backlog.note(OK, 0.0)
     assert not backlog.serves_others(readings[-1][0])
 
 
 def test_successes_that_may_be_failures_show_nothing():
     backlog = Backlog(10)
-    backlog.waited(0.0)
+    backlog.note(TIMEOUT, 0.0)
     for at in (1, 2, 3):
         backlog.add_work(M, served(at, at, is_doubtful=True))
     assert not backlog.serves_others(3)
