@@ -119,6 +119,8 @@ class Verdict:
     """Times between its responses."""
     over_seconds: float = 0.0
     """Time by which a stalled answer exceeded its limit."""
+    is_repeated: bool = False
+    """True if no request was sent since an earlier verdict, which still holds."""
 
 
 class Probe(Protocol):

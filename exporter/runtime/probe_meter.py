@@ -64,7 +64,8 @@ class ProbeMeter:
         """Add one verdict; `now` is monotonic seconds."""
         with self._lock:
             record = self._record(target)
-            record.outcomes[verdict.outcome] += 1
+            if not verdict.is_repeated:
+                record.outcomes[verdict.outcome] += 1
             if verdict.outcome == "late":
                 # It shows nothing: an earlier verdict counts until it is too old.
                 return

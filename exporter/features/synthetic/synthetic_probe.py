@@ -20,6 +20,7 @@ from exporter.access.probe_base import (
     outcome_of,
 )
 from exporter.features.synthetic.synthetic_verdicts import (
+    REPEATED,
     Backlog,
     Pace,
     RequestFlights,
@@ -255,8 +256,7 @@ class SyntheticProbe:
             backlog.add(before, watched, self._access.clock())
         backlog.add_work(key, self._access.work.current)
         if backlog.skips():
-            detail = "an earlier request got no answer; the model is asked less often"
-            return self._waiting(planned, backlog, Verdict("timeout", detail=detail))
+            return self._waiting(planned, backlog, REPEATED)
         verdict = self._sent(planned, before)
         if verdict.outcome != "timeout":
             return verdict

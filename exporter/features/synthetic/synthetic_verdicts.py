@@ -25,6 +25,8 @@ _REFUSALS: Final = frozenset({"invalid", "model_error", "bad_output", "timeout"}
 """Outcomes that larger inputs may cause by themselves."""
 _TAKEN: Final = frozenset({"ok", "stalled", "bad_output"})
 """Outcomes of a model that took the inputs."""
+_NO_SUCH_MODEL: Final = ("NOT_FOUND:", "HTTP 404:", "HTTP 405:")
+"""Beginnings of refusals that are not of the inputs."""
 _RETRY_SECONDS: Final = 3600.0
 _OTHERS_SECONDS: Final = 600.0
 """Time for which a success of another client shows that a model serves."""
@@ -110,7 +112,12 @@ class TriedInputs:
     ) -> Verdict:
         known.is_cached |= verdict.outcome == "cached"
         known.has_taken |= verdict.outcome in _TAKEN
-        if known.has_taken or verdict.outcome not in {"invalid", "model_error"}:
+        is_refused = verdict.outcome in {"invalid", "model_error"}
+        if (
+            known.has_taken
+            or not is_refused
+            or verdict.detail.startswith(_NO_SUCH_MODEL)
+        ):
             return verdict
         now, before, known.production = self._clock(), known.production, production
         if before is not None and production is not None and production > before:
@@ -227,17 +234,17 @@ class Backlog:
         match self._rises:
             case earlier, later:
                 longest = max(self._window_seconds, 2 * (later - earlier))
-                return now - later <= longest
+                return now - later <= min(longest, _OTHERS_SECONDS)
             case _:
                 return False
 
     def note(self, verdict: Verdict, now: float) -> None:
         """Send less often after a timeout, at the normal rate after any other answer.
 
-        Nothing follows from an attempt without a request, nor from an answer that was
-        late because this process did not run.
+        Nothing follows from a repeated verdict, nor from an answer that was late because
+        this process did not run.
         """
-        if not verdict.request_id or verdict.outcome == "late":
+        if verdict.is_repeated or verdict.outcome == "late":
             return
         if verdict.outcome not in {"timeout", "backlog"}:
             self._first_timeout_at = self._inferences = None
@@ -255,11 +262,20 @@ class Backlog:
         return self._skips_left >= 0
 
 
+REPEATED: Final = Verdict(
+    "timeout",
+    detail="an earlier request got no answer in time: the model is asked less often",
+    is_repeated=True,
+)
+"""The verdict on a model that is not asked now."""
+
+
 def behind(spec: ModelSpec, timeout: Verdict) -> Verdict:
     """Return the verdict on a model without an answer that works for other clients."""
-    return Verdict(
-        "backlog",
-        request_id=timeout.request_id,
+    return replace(
+        timeout,
+        outcome="backlog",
+        duration_seconds=None,
         detail=f"no answer in time, but {spec.name} executes other clients' requests: it "
         "is slow, or the probe waits behind them",
     )

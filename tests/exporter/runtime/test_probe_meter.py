@@ -131,6 +131,11 @@ def test_a_timeout_counts_with_the_time_waited():
     (timed,) = samples_of(subject, catalogue.PROBE_DURATION)
     assert isinstance(timed, HistogramSample)
     assert (timed.histogram.count, timed.histogram.sum) == (1, 1.0)
+    # One that is repeated without a request speaks for now, and is no other timeout.
+    subject.record(GRPC, Verdict("timeout", is_repeated=True), 110)
+    counted = values_of(subject, catalogue.PROBE_TOTAL, now=110)
+    assert counted["m", "1", "grpc", "p", "timeout"] == 1
+    assert subject.serving(110 + FRESH, FRESH) == {("m", "1"): False}
 
 
 def test_a_sample_handed_out_does_not_change_afterwards():

@@ -59,7 +59,7 @@ def test_requests_that_wait_in_vain_are_sent_ever_less_often():
     for _ in range(9):
         backlog.note(TIMEOUT, 0.0)
         # None of these is an answer of the model.
-        backlog.note(Verdict("timeout"), 0.0)
+        backlog.note(Verdict("timeout", is_repeated=True), 0.0)
         backlog.note(Verdict("late", request_id="3"), 0.0)
         count = 0
         while backlog.skips():
@@ -81,6 +81,8 @@ def served(at, inferences, *, is_doubtful=False):
         ([(1, 5), (2, 6), (4, 7)], 14),
         # Of a model that takes long for each request.
         ([(1, 5), (2, 6), (22, 7)], 62),
+        # Of one that has a client in an hour, for ten minutes.
+        ([(1, 5), (2, 6), (3602, 7)], 4202),
         # One of these may have ended before the timeout.
         ([(1, 5), (2, 6), (4, 6)], None),
         # What was read before it, or twice, shows nothing.
