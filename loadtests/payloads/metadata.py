@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf import json_format
 
-from exporter.errors import InvalidRequestError, ModelError, TritonError
+from exporter.errors import (
+    DeniedError,
+    InvalidRequestError,
+    ModelError,
+    TritonError,
+)
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.http_path import model_path
@@ -86,7 +91,7 @@ def _spec(client: GrpcClient | HttpClient, model: str, version: str) -> ModelSpe
     metadata = _document(client, path)
     try:
         config = _document(client, f"{path}/config")
-    except (InvalidRequestError, ModelError):
+    except (DeniedError, InvalidRequestError, ModelError):
         config = {}  # an extension of Triton's that others may lack
     types = _sequence_types(client, config)
     return _parsed(metadata, config, model, version, types)
@@ -100,7 +105,7 @@ def _served(client: HttpClient, model: str) -> ModelSpec:
     """
     try:
         served = _document(client, _MODELS).get("data")
-    except (InvalidRequestError, ModelError):
+    except (DeniedError, InvalidRequestError, ModelError):
         served = None  # not every server lists them
     if isinstance(served, list):
         names = sorted(str(one.get("id")) for one in served if isinstance(one, dict))
@@ -173,6 +178,8 @@ def _tensors(entries: list[dict[str, Any]], optional: set[str]) -> Iterator[Tens
 
 
 def _explanation(error: TritonError, target: Target, model: str, version: str) -> str:
+    if isinstance(error, DeniedError):
+        return f"{target.address} answers no question about {model!r}: {error}"
     if not isinstance(error, InvalidRequestError | ModelError):
         return (
             f"no {target.protocol} server answers at {target.address}: {error}; "
