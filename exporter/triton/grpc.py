@@ -297,12 +297,16 @@ class GrpcClient:
                 timeout=timeout_seconds,
                 metadata=(*self._metadata, *request.headers.items()),
             )
+            failure = ""
             for part in stream:
-                if part.error_message:
-                    raise errors.ModelError(part.error_message)
-                if part.infer_response.outputs:
+                # Read on after an error: Triton has more to write, and a stream that is
+                # cancelled while it does can crash it.
+                failure = failure or part.error_message
+                if part.infer_response.outputs and not failure:
                     now = time.perf_counter()
                     streamed.add(outputs_of(part.infer_response), now)
+        if failure:
+            raise errors.ModelError(failure)
         return streamed.ended(time.perf_counter())
 
     def _call(self, method: str, message: object, timeout_seconds: float) -> Any:

@@ -79,16 +79,20 @@ class Call(Turn):
         if status == _OK:
             self._succeeded(now, ACCEPTED if refused else self._fault(content))
         elif status == _DEADLINE:
-            self.sender.finish(self, Outcome.TIMEOUT, now, None)
+            self.ended(Outcome.TIMEOUT, now, None)
         elif status is None:
             text = f"HTTP {found.get(b':status', b'?').decode()} without a gRPC status"
-            self.sender.finish(self, Outcome.ERROR, now, text)
+            self.ended(Outcome.ERROR, now, text)
         elif refused and status != _UNAVAILABLE:
-            self.sender.finish(self, Outcome.OK, now, None)
+            self.ended(Outcome.OK, now, None)
         else:
             said = unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace"))
             text = f"{_CODES.get(status, status.decode('latin-1'))}: {said}"
-            self.sender.finish(self, Outcome.ERROR, now, text)
+            self.ended(Outcome.ERROR, now, text)
+
+    def ended(self, outcome: Outcome, now: float, message: str | None) -> None:
+        """Record the outcome, of an answer that came in time or did not."""
+        self.sender.finish(self, outcome, now, message)
 
     def receive_part(self, content: bytes | bytearray) -> bytes:
         """Raise NotImplementedError: only streams are processed in parts."""
@@ -96,7 +100,7 @@ class Call(Turn):
 
     def _succeeded(self, now: float, fault: str | None) -> None:
         outcome = Outcome.OK if fault is None else Outcome.WRONG
-        self.sender.finish(self, outcome, now, fault)
+        self.ended(outcome, now, fault)
 
     def not_processed(self, reason: str) -> None:
         """Handle a server that shut down before it processed the call."""
@@ -104,7 +108,7 @@ class Call(Turn):
 
     def too_large(self, fault: str) -> None:
         """Handle an answer above the size limit."""
-        self.sender.finish(self, Outcome.WRONG, perf_counter(), fault)
+        self.ended(Outcome.WRONG, perf_counter(), fault)
 
     def lost(self, reason: str) -> None:
         """Handle a lost answer."""
@@ -123,20 +127,22 @@ class StreamCall(Call):
     """One request whose answer is a stream of responses."""
 
     path = _STREAM_PATH
-    __slots__ = ("fault", "since", "tokens")
+    __slots__ = ("failure", "fault", "since", "tokens")
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.since: float | None = None
         """Time of the latest response."""
         self.fault: str | None = None
+        self.failure: tuple[float, str] | None = None
+        """Time and text of the model's error."""
         self.tokens = 0
         """Output tokens that the responses reported."""
 
     def receive_part(self, content: bytes | bytearray) -> bytes:
         """Process the complete messages; return the incomplete rest."""
         now, position, size = perf_counter(), 0, len(content)
-        while self.connection is not None and size - position >= _PREFIX_BYTES:
+        while size - position >= _PREFIX_BYTES:
             start = position + _PREFIX_BYTES
             end = start + int.from_bytes(content[position + 1 : start], "big")
             if end > size:
@@ -146,26 +152,23 @@ class StreamCall(Call):
         return bytes(content[position:])
 
     def _respond(self, data: bytes, now: float) -> None:
-        sender, refused = self.sender, self.sender.turns.refused[self.place]
+        if self.failure is not None:
+            return
         try:
             message = pb.ModelStreamInferResponse.FromString(data)
             outputs = message_outputs(message.infer_response)
         except (DecodeError, errors.ProtocolError) as error:
             self.fault = f"the answer is not an inference response: {error}"
             return
-        said = message.error_message
-        if said:
-            # The correct answer to a corrupt request; no more is waited for.
-            outcome = Outcome.OK if refused else Outcome.ERROR
-            sender.finish(self, outcome, now, None if refused else said)
-            if self.connection is not None:
-                self.connection.cancel(self)
-                self.connection = None
+        if message.error_message:
+            # The rest is read: Triton still writes, and can crash if the stream is
+            # cancelled meanwhile.
+            self.failure = now, message.error_message
         elif outputs and self.recorder is not None:
             self.recorder.respond(self.index, now, self.since)
             self.since = now
             self.tokens += tokens_of(outputs).output or 0
-            check = sender.turns.checks[self.place]
+            check = self.sender.turns.checks[self.place]
             self.fault = self.fault or check.fault(outputs, self.body)
 
     def _fault(self, content: bytes) -> str | None:
@@ -174,7 +177,16 @@ class StreamCall(Call):
         nothing = "the stream ended without a response"
         return self.fault or (nothing if self.since is None else None)
 
+    def ended(self, outcome: Outcome, now: float, message: str | None) -> None:
+        """Record the outcome; an error is the correct answer to a corrupt request."""
+        if self.failure is not None:
+            now, message = self.failure
+            outcome = Outcome.ERROR
+            if self.sender.turns.refused[self.place]:
+                outcome, message = Outcome.OK, None
+        super().ended(outcome, now, message)
+
     def _succeeded(self, now: float, fault: str | None) -> None:
-        if self.tokens and self.recorder is not None:
+        if self.tokens and self.recorder is not None and self.failure is None:
             self.recorder.count_tokens(self.index, self.tokens)
         super()._succeeded(now if self.since is None else self.since, fault)

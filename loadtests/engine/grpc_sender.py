@@ -169,7 +169,7 @@ class GrpcSender(Sender):
                 return
             if call.connection is not None:
                 call.connection.cancel(call)
-            self.finish(call, Outcome.TIMEOUT, now, None)
+            call.ended(Outcome.TIMEOUT, now, None)
 
     async def _reconnect(self) -> None:
         try:
