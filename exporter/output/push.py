@@ -19,7 +19,7 @@ import structlog
 from exporter import catalogue
 from exporter.errors import ConfigError
 from exporter.output.otlp_settings import address_of
-from exporter.runtime.workers import Workers
+from exporter.system.workers import Workers
 from exporter.samples import Sample
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import structlog
 
 from exporter import catalogue, errors
 from exporter.access.readiness import GIVE_UP_SECONDS
-from exporter.runtime.workers import Workers
+from exporter.system.workers import Workers
 from exporter.samples import BucketSample, HistogramSample, ReadTime, Sample
 
 if TYPE_CHECKING:

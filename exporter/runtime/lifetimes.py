@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import structlog
 
-from exporter.runtime.workers import Workers
+from exporter.system.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection

@@ -14,7 +14,7 @@ from exporter import catalogue
 from exporter.access.probe_base import Telling, Timed, Verdict
 from exporter.runtime.health import Meter, within_budget
 from exporter.runtime.probe_meter import ProbeMeter
-from exporter.runtime.workers import Workers
+from exporter.system.workers import Workers
 from exporter.samples import Sample
 from exporter.system.scheduling_delay import SchedulingDelay
 

@@ -20,7 +20,7 @@ from exporter.network.addresses import host_port
 from exporter.network.admission import CONNECTIONS, CrowdedError, Held
 from exporter.network.grpc_core import grpc
 from exporter.network.listening import Acceptor, bind
-from exporter.runtime.workers import Workers
+from exporter.system.workers import Workers
 from exporter.samples import Sample
 from exporter.taps.tap_relay import Relay, sender_of
 from exporter.taps.tap_route import MessageRoute

@@ -35,8 +35,10 @@ from exporter.triton.protocol_types import (
 )
 from exporter.triton.sequence_ids import common_type, types_of_config
 from exporter.triton.streamed_reply import StreamedReply
+from exporter.triton.uncancelled_calls import UncancelledCalls
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
@@ -97,6 +99,7 @@ class GrpcClient:
         """Number of times that the name was found to stand for another address."""
         self._credentials = credentials
         self._silent = 0
+        self._calls = UncancelledCalls()
         self._connect()
         self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
 
@@ -137,8 +140,8 @@ class GrpcClient:
         return True
 
     def close(self) -> None:
-        """Close the channel; calls in flight end with an error."""
-        self._channel.close()
+        """Close the channel, once the answers under way have ended."""
+        self._calls.close(self._channel.close)
 
     def live(self, *, timeout_seconds: float) -> bool:
         """Return whether the server says it is live."""
@@ -276,10 +279,15 @@ class GrpcClient:
         """One request, one response."""
         message = infer_message(request).SerializeToString()
         metadata = (*self._metadata, *request.headers.items())
-        started = time.perf_counter()
-        with translated_errors():
-            reply = self._infer(message, timeout=timeout_seconds, metadata=metadata)
-        duration = time.perf_counter() - started
+        infer = self._infer
+
+        def ask(deadline_seconds: float, _: threading.Event) -> tuple[bytes, float]:
+            started = time.perf_counter()
+            with translated_errors():
+                reply = infer(message, timeout=deadline_seconds, metadata=metadata)
+            return reply, time.perf_counter() - started
+
+        reply, duration = self._calls.answer(ask, timeout_seconds=timeout_seconds)
         return InferReply(outputs_of(parsed(reply)), duration)
 
     def infer_stream(
@@ -289,25 +297,30 @@ class GrpcClient:
         message = infer_message(request)
         # Without it a model that sends nothing more leaves the stream open for ever.
         message.parameters["triton_enable_empty_final_response"].bool_param = True
-        streamed = StreamedReply(time.perf_counter())
-        with translated_errors():
-            # A single message half-closes the stream; Triton finishes what it has.
-            stream = self._infer_stub.ModelStreamInfer(
-                iter((message,)),
-                timeout=timeout_seconds,
-                metadata=(*self._metadata, *request.headers.items()),
-            )
+        metadata = (*self._metadata, *request.headers.items())
+        infer = self._infer_stub.ModelStreamInfer
+
+        def ask(deadline_seconds: float, too_late: threading.Event) -> InferReply:
+            streamed = StreamedReply(time.perf_counter())
             failure = ""
-            for part in stream:
-                # Read on after an error: Triton has more to write, and a stream that is
-                # cancelled while it does can crash it.
-                failure = failure or part.error_message
-                if part.infer_response.outputs and not failure:
-                    now = time.perf_counter()
-                    streamed.add(outputs_of(part.infer_response), now)
-        if failure:
-            raise errors.ModelError(failure)
-        return streamed.ended(time.perf_counter())
+            with translated_errors():
+                # A single message half-closes the stream; Triton finishes what it has.
+                stream = infer(
+                    iter((message,)), timeout=deadline_seconds, metadata=metadata
+                )
+                # To its end, also after an error: see `UncancelledCalls`.
+                for part in stream:
+                    failure = failure or part.error_message
+                    if part.infer_response.outputs and not (
+                        failure or too_late.is_set()
+                    ):
+                        now = time.perf_counter()
+                        streamed.add(outputs_of(part.infer_response), now)
+            if failure:
+                raise errors.ModelError(failure)
+            return streamed.ended(time.perf_counter())
+
+        return self._calls.answer(ask, timeout_seconds=timeout_seconds)
 
     def _call(self, method: str, message: object, timeout_seconds: float) -> Any:
         """Ask once, and once more if the name has come to stand for another server."""

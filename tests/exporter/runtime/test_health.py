@@ -15,7 +15,7 @@ from exporter import catalogue, errors
 from exporter.access.collector_base import CollectorSettings
 from exporter.histograms.histogram import Histogram
 from exporter.runtime.health import CollectorRunner, Meter, within_budget
-from exporter.runtime.workers import Workers
+from exporter.system.workers import Workers
 from exporter.samples import BucketSample, HistogramSample, MetricSpec, Sample
 
 WALL = 1_700_000_000.0

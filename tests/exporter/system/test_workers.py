@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from exporter.runtime.workers import Workers
+from exporter.system.workers import Workers
 
 
 async def test_a_result_nobody_waits_for_is_let_go():

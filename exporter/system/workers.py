@@ -1,4 +1,4 @@
-"""Daemon threads that run blocking calls for the event loop."""
+"""Daemon threads that run blocking calls for the event loop, or for a thread that may give up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """Up to `count` daemon threads that run blocking calls for the event loop.
+    """Up to `count` daemon threads that run blocking calls.
 
     A thread is started when all others are at work. ThreadPoolExecutor would do, but
     joins its threads at exit: a single hung call would then keep the process from
@@ -34,7 +34,7 @@ class Workers:
     def submit(
         self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Run `call` in a thread; the future belongs to the running loop.
+        """Run `call` for the running event loop, which the future belongs to.
 
         Raises:
             RuntimeError: no thread can be started, and there is none yet.
@@ -59,7 +59,7 @@ class Workers:
             else:
                 deliver(future.set_result, result)
 
-        self._begin(job)
+        self.run(job)
         return future
 
     def close(self) -> None:
@@ -69,7 +69,12 @@ class Workers:
             for _ in range(self._started):
                 self._jobs.put(None)
 
-    def _begin(self, job: Callable[[], None]) -> None:
+    def run(self, job: Callable[[], None]) -> None:
+        """Run a job that raises nothing.
+
+        Raises:
+            RuntimeError: no thread can be started, and there is none yet.
+        """
         with self._lock:
             self._unfinished += 1
             if self._started < min(self._count, self._unfinished):
