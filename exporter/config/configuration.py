@@ -25,7 +25,7 @@ from exporter.features.process.process_collector import ProcessSettings
 from exporter.features.slo.objectives import AnyObjective, Objective, expanded
 from exporter.features.statistics.backend_page_collector import BackendPageSettings
 from exporter.features.statistics.statistics_settings import StatisticsSettings
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.network.addresses import is_address, without_brackets
 from exporter.output.otlp_settings import OtlpSettings
 from exporter.samples import MetricSpec

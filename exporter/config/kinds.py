@@ -19,7 +19,7 @@ from exporter.features.runs.runs_collector import RunsSettings
 from exporter.features.spc.spc_settings import SpcSettings
 from exporter.features.statistics.backend_page_collector import BackendPageSettings
 from exporter.features.statistics.statistics_settings import StatisticsSettings
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.features.traces.traces_collector import TracesSettings
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 

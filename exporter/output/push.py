@@ -19,8 +19,8 @@ import structlog
 from exporter import catalogue
 from exporter.errors import ConfigError
 from exporter.output.otlp_settings import address_of
-from exporter.system.workers import Workers
 from exporter.samples import Sample
+from exporter.system.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -15,8 +15,8 @@ import structlog
 
 from exporter import catalogue, errors
 from exporter.access.readiness import GIVE_UP_SECONDS
-from exporter.system.workers import Workers
 from exporter.samples import BucketSample, HistogramSample, ReadTime, Sample
+from exporter.system.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

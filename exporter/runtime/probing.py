@@ -14,9 +14,9 @@ from exporter import catalogue
 from exporter.access.probe_base import Telling, Timed, Verdict
 from exporter.runtime.health import Meter, within_budget
 from exporter.runtime.probe_meter import ProbeMeter
-from exporter.system.workers import Workers
 from exporter.samples import Sample
 from exporter.system.scheduling_delay import SchedulingDelay
+from exporter.system.workers import Workers
 
 if TYPE_CHECKING:
     import random
@@ -303,7 +303,7 @@ class ProbeRunner:
                 f"no verdict on {model} {version} by {target.protocol} within "
                 f"{patience:g} s",
             )
-            while decides and not run.done() and target in self._known:
+            while settings.decides_serving and not run.done() and target in self._known:
                 self.results.overdue(target, settings.timeout_seconds, self._clock())
                 await asyncio.wait({run}, timeout=settings.interval_seconds)
         return await run

@@ -90,7 +90,11 @@ def findings(
     named = {(m.model, m.version) for m in wrong_inputs if m.of_probe}
     return [
         *map(_wrong_input, wrong_inputs),
-        *(_unproven(key, why) for key, why in sorted(unproven) if key not in named),
+        *(
+            _unproven(key, why, some="some of " if key in serving else "")
+            for key, why in sorted(unproven)
+            if key not in named
+        ),
         *_server(found, inventory, serving),
         *(_stalls(model, version) for model, version in sorted(stalled)),
         *_answers(found),
@@ -154,8 +158,8 @@ def _wrong_input(misfit: Misfit) -> Finding:
     return Finding(misfit.model, text, _SERVING, _UNPROVEN, None, *key)
 
 
-def _unproven(key: ModelKey, why: str) -> Finding:
-    text = f"its probes prove nothing: {why}"
+def _unproven(key: ModelKey, why: str, some: str) -> Finding:
+    text = f"{some}its probes prove nothing: {why}"
     return Finding(key[0], text, _SERVING, _UNPROVEN, None, *key)
 
 

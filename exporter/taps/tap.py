@@ -22,8 +22,8 @@ from exporter.network.addresses import host_port
 from exporter.network.admission import CrowdedError, Held, network_of
 from exporter.network.browsers import host_refusal, sent_by_a_page
 from exporter.network.listening import bind, make_server, send_answer
-from exporter.system.workers import Workers
 from exporter.samples import Sample
+from exporter.system.workers import Workers
 from exporter.taps.tap_route import TapAnswer, TapHead, TapRequest, TapRoute, refusal
 
 if TYPE_CHECKING:

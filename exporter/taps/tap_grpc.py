@@ -20,8 +20,8 @@ from exporter.network.addresses import host_port
 from exporter.network.admission import CONNECTIONS, CrowdedError, Held
 from exporter.network.grpc_core import grpc
 from exporter.network.listening import Acceptor, bind
-from exporter.system.workers import Workers
 from exporter.samples import Sample
+from exporter.system.workers import Workers
 from exporter.taps.tap_relay import Relay, sender_of
 from exporter.taps.tap_route import MessageRoute
 

@@ -30,8 +30,8 @@ from exporter.network import addresses
 from exporter.network.addresses import is_address
 from exporter.network.admission import network_of
 from exporter.output import exposition
-from exporter.system.workers import Workers
 from exporter.samples import Sample
+from exporter.system.workers import Workers
 from exporter.triton.protocol_types import ModelSpec
 
 if TYPE_CHECKING:

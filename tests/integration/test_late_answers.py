@@ -5,7 +5,6 @@ Triton 2.51 ended with signal 11 after some dozen such timeouts of each of these
 
 from __future__ import annotations
 
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -64,7 +63,7 @@ def test_a_timeout_as_the_answer_comes_does_not_crash_the_server(server, model):
 
     def run(seed):
         """Return how many requests got no answer in time, and how many one."""
-        chance, late, answered = random.Random(seed), 0, 0
+        chance, late, answered = np.random.default_rng(seed), 0, 0
         while time.monotonic() < until:
             try:
                 ask(request, timeout_seconds=chance.uniform(0.01, 0.03))

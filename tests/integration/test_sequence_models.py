@@ -8,7 +8,7 @@ from accesses import access_to, board_of
 from small_models import config, ensemble_of, sequence_batching, write_model
 
 from exporter.access.inventory import Inventory
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient

@@ -21,7 +21,7 @@ from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.errors import TritonError
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.runtime.probe_meter import ProbeMeter
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton

@@ -11,7 +11,7 @@ import urllib3
 from small_models import write_model
 from waiting import patience
 
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
 

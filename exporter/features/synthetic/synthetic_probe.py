@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
-from pydantic import Field
 
 from exporter import errors
 from exporter.access.probe_base import (
-    ProbeSettings,
     Target,
     Transport,
     Verdict,
     outcome_of,
 )
+from exporter.features.synthetic.synthetic_settings import ModelOverride
 from exporter.features.synthetic.synthetic_verdicts import (
     REPEATED,
     Backlog,
@@ -29,21 +28,21 @@ from exporter.features.synthetic.synthetic_verdicts import (
     pace_verdict,
 )
 from exporter.own_requests import execution_evidence
-from exporter.own_requests.answer_checks import Check, reply_fault
+from exporter.own_requests.answer_checks import reply_fault
 from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
 from exporter.own_requests.sending import changed_signature, send, speaks_http
-from exporter.settings import ModelMention, Settings
 from exporter.triton.http_path import is_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from exporter.access.collector_base import Access
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.catalogue.probe_outcomes import Outcome
+    from exporter.features.synthetic.synthetic_settings import SyntheticSettings
     from exporter.triton.protocol_types import InferReply, InferRequest, ModelSpec
 
 log = structlog.get_logger()
@@ -52,61 +51,6 @@ _DOUBTFUL: frozenset[Outcome] = frozenset(
     {"invalid", "configuration", "model_error", "bad_output"}
 )
 """Outcomes that an outdated signature may cause."""
-
-
-class ModelOverride(Settings):
-    """Settings that differ for one model."""
-
-    inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """Shape, range or values, by input name."""
-    parameters: dict[str, bool | int | str] = Field(default={}, max_length=100)
-    """Request parameters."""
-    checks: frozenset[Check] | None = Field(default=None)
-    """Value checks that replace those of the probe."""
-    max_first_response_seconds: float | None = Field(default=None, gt=0, le=600)
-    """Longest time to the first response of a stream; replaces that of the probe."""
-    max_gap_seconds: float | None = Field(default=None, gt=0, le=600)
-    """Longest time between two responses of a stream; replaces that of the probe."""
-
-
-class SyntheticSettings(ProbeSettings):
-    """Send generated tensors to every ready model, over gRPC and HTTP."""
-
-    kind: Literal["synthetic"] = "synthetic"
-    protocols: tuple[Transport, ...] = Field(default=("grpc", "http"), min_length=1)
-    """Protocols to probe. Decoupled models are asked once, over gRPC; without gRPC here
-    on `generate_stream`, if it can carry their inputs."""
-    checks: frozenset[Check] = Field(default=frozenset({"nan", "inf"}))
-    """Values that make a successful answer a bad output, in addition to a wrong
-    datatype, shape or size."""
-    max_first_response_seconds: float | None = Field(default=None, gt=0, le=600)
-    """Longest time to the first response of a decoupled model. A longer one gives the
-    outcome `stalled`, and the model still counts as serving; no response at all is
-    `bad_output`. By default there is no limit, and no response is required."""
-    max_gap_seconds: float | None = Field(default=None, gt=0, le=600)
-    """Longest time between two responses of a decoupled model; a longer one also gives
-    `stalled`. The time from the last response to the end of the stream does not count.
-    """
-    overrides: dict[str, ModelOverride] = Field(default={}, max_length=10_000)
-    """Overrides by model name."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of the generated tensors."""
-
-    def model_mentions(self) -> Iterator[ModelMention]:
-        """The models of the filter, and those with overrides."""
-        yield from super().model_mentions()
-        for model, override in self.overrides.items():
-            place = f"overrides.{model}"
-            yield ModelMention(
-                place,
-                model,
-                inputs=frozenset(override.inputs),
-                inputs_place=f"{place}.inputs",
-            )
-
-    def build(self, access: Access) -> SyntheticProbe:
-        """The probe."""
-        return SyntheticProbe(self, access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +79,21 @@ class SyntheticProbe:
         self._rng_lock = threading.Lock()
         self._only_grpc: set[str] = set()
         self._backlogs: dict[ModelKey, Backlog] = {}
+        self._loaded_at: Mapping[ModelKey, float] = {}
         self._tried = TriedInputs(access.clock)
         self._flights = RequestFlights(access.clock)
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model that is not left out, by every protocol it speaks."""
-        # A server that comes back has none of the requests that were given up.
+        # A server that comes back has none of the requests that were given up, nor has a
+        # model that was loaded again.
         kept = inventory.models if inventory.up else {}
-        self._backlogs = {k: b for k, b in self._backlogs.items() if k in kept}
+        before, self._loaded_at = self._loaded_at, inventory.loaded_at
+        self._backlogs = {
+            key: backlog
+            for key, backlog in self._backlogs.items()
+            if key in kept and before.get(key) == inventory.loaded_at.get(key)
+        }
         self._flights.keep(inventory.models)
         self._tried.keep(inventory.models)
         main = self._access.server.protocol
@@ -356,7 +307,9 @@ class SyntheticProbe:
 
     def _request(self, planned: _Planned) -> InferRequest:
         with self._rng_lock:
-            payload = make_payload(planned.spec, planned.inputs, self._rng)
+            (rng,) = self._rng.spawn(1)
+        # It may read files, which may take long.
+        payload = make_payload(planned.spec, planned.inputs, rng)
         return own_request(
             planned.spec,
             planned.request_id,

@@ -25,6 +25,8 @@ _REFUSALS: Final = frozenset({"invalid", "model_error", "bad_output", "timeout"}
 """Outcomes that larger inputs may cause by themselves."""
 _TAKEN: Final = frozenset({"ok", "stalled", "bad_output"})
 """Outcomes of a model that took the inputs."""
+_ANSWERS: Final = _TAKEN | {"cached", "invalid", "model_error"}
+"""Outcomes of a model that answered."""
 _NO_SUCH_MODEL: Final = ("NOT_FOUND:", "HTTP 404:", "HTTP 405:")
 """Beginnings of refusals that are not of the inputs."""
 _RETRY_SECONDS: Final = 3600.0
@@ -239,17 +241,16 @@ class Backlog:
                 return False
 
     def note(self, verdict: Verdict, now: float) -> None:
-        """Send less often after a timeout, at the normal rate after any other answer.
+        """Send less often after a timeout, at the normal rate after an answer.
 
-        Nothing follows from a repeated verdict, nor from an answer that was late because
-        this process did not run.
+        Nothing follows from a repeated verdict, nor from a request that did not reach the
+        model, or whose answer was late because this process did not run.
         """
-        if verdict.is_repeated or verdict.outcome == "late":
-            return
-        if verdict.outcome not in {"timeout", "backlog"}:
+        if verdict.outcome in _ANSWERS:
             self._first_timeout_at = self._inferences = None
             self._rises = ()
             self._skips = self._skips_left = 0
+        if verdict.is_repeated or verdict.outcome not in {"timeout", "backlog"}:
             return
         if self._first_timeout_at is None:
             self._first_timeout_at = now

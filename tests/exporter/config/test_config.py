@@ -23,7 +23,7 @@ from exporter.config.configuration import (
     parse,
 )
 from exporter.errors import ConfigError
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 
 DATA = Path(__file__).parents[2] / "data" / "config"
 INVALID = sorted(path.stem for path in (DATA / "invalid").glob("*.yaml"))

@@ -15,8 +15,8 @@ from exporter import catalogue, errors
 from exporter.access.collector_base import CollectorSettings
 from exporter.histograms.histogram import Histogram
 from exporter.runtime.health import CollectorRunner, Meter, within_budget
-from exporter.system.workers import Workers
 from exporter.samples import BucketSample, HistogramSample, MetricSpec, Sample
+from exporter.system.workers import Workers
 
 WALL = 1_700_000_000.0
 UP = Sample(catalogue.UP, 1)

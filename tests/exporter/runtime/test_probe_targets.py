@@ -106,10 +106,12 @@ def test_a_verdict_on_a_target_that_has_gone_is_dropped():
 # Attempts that hang or break.
 
 
-def test_when_every_worker_hangs_it_is_said_and_ends_by_itself():
+@pytest.mark.parametrize("judges_late", [False, True])
+def test_when_every_worker_hangs_it_is_said_and_ends_by_itself(judges_late):
     hanging = names(WORKERS)
 
     async def script(scene):
+        scene.probe.is_judge = judges_late
         scene.probe.hung.update(dict.fromkeys(hanging, 0))
         await asyncio.sleep(100)
         assert sum(scene.probe.hung.values()) == WORKERS
@@ -119,7 +121,7 @@ def test_when_every_worker_hangs_it_is_said_and_ends_by_itself():
         assert failure.endswith("1 by grpc within 8 s")
         before = {name: len(scene.starts[name]) for name in names(WORKERS)}
         await asyncio.sleep(50)
-        # It is no answer for as long as it is waited for.
+        # It is no answer for as long as it is waited for, whatever it may show later.
         serving = scene.runner.serving(scene.loop.now)
         assert serving == dict.fromkeys(((name, "1") for name in hanging), False)
         assert {n: len(scene.starts[n]) for n in names(WORKERS)} == before

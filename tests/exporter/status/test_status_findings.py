@@ -75,6 +75,15 @@ def test_a_watch_that_cannot_work_is_a_problem_and_no_verdict_on_the_model():
     assert states == BOTH_WELL
 
 
+@pytest.mark.parametrize(
+    ("serving", "said"),
+    [({}, "its probes prove nothing: why"), (SERVING, "some of its probes prove")],
+)
+def test_probes_that_prove_nothing_beside_one_that_does_are_some(serving, said):
+    [finding] = findings([], index(), serving, (), unproven=[(KEY, "why")])
+    assert finding.text.startswith(said)
+
+
 def test_a_version_that_another_one_replaced_is_no_problem():
     old = IndexEntry("m", "0", "UNAVAILABLE", "unloaded")
     failed = IndexEntry("m", "2", "UNAVAILABLE", "Internal: no such module")

@@ -11,7 +11,7 @@ from streaming_models import TEXT, synthetic
 from waiting import patience
 
 from exporter.access.inventory import Inventory
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 
 pytestmark = pytest.mark.triton
 

@@ -23,8 +23,8 @@ from exporter.features.slo.slo_collector import EventCounter
 from exporter.histograms.histogram import Histogram
 from exporter.runtime.health import CollectorRunner
 from exporter.runtime.probe_meter import ProbeMeter
-from exporter.system.workers import Workers
 from exporter.samples import HistogramSample, ReadTime, Sample
+from exporter.system.workers import Workers
 
 LATENCY = LatencyObjective(name="x", objective_ratio=0.9, threshold_seconds=0.1)
 AVAILABILITY = AvailabilityObjective(name="x", objective_ratio=0.9)

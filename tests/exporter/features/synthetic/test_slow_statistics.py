@@ -15,7 +15,7 @@ from fake_triton import UNAVAILABLE, FakeModel, FakeTriton, Hung, Slow
 from waiting import patience
 
 from exporter.access.inventory import Inventory
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.own_requests.asking import Asker
 from exporter.own_requests.payload import make_payload
 from exporter.runtime.probing import ProbeRunner

@@ -6,9 +6,10 @@ import contextlib
 
 import pytest
 from accesses import access_to
+from fake_triton import FakeModel, FakeTriton, Hung
 
 from exporter.access.inventory import Inventory
-from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
@@ -31,3 +32,25 @@ def test_a_decoupled_model_is_asked_once(protocols, decoupled, asked):
         probe = SyntheticSettings(protocols=protocols).build(access)
         targets = probe.targets(Inventory(True, True, models={spec.key: spec}))
     assert [target.protocol for target in targets] == asked
+
+
+def test_a_model_that_was_loaded_again_is_asked_at_once():
+    with FakeTriton([FakeModel("m")]) as fake:
+        access = access_to(GrpcClient(fake.grpc))
+        spec = access.grpc.model_spec("m", "1", timeout_seconds=10)
+        probe = SyntheticSettings(timeout_seconds=0.2, linger_seconds=0).build(access)
+        fake.on("infer").reply(Hung())
+
+        def asked(loaded_at):
+            """Return whether the model is asked, loaded at that time."""
+            found = Inventory(True, True, models={spec.key: spec}, loaded_at=loaded_at)
+            access.board.publish(found)
+            target = probe.targets(found)[0]
+            verdict = probe.attempt(target)
+            probe.note_verdict(target, verdict)
+            return not verdict.is_repeated
+
+        assert asked({})
+        assert not asked({})
+        assert asked({spec.key: 1.0})
+        access.grpc.close()
