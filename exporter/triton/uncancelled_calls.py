@@ -8,9 +8,10 @@ end all the same, and dropped.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from exporter import errors
 from exporter.system.workers import Workers
@@ -26,6 +27,10 @@ _MOST_CALLS: Final = 64
 """Calls under way; any more are cancelled at their callers' timeouts."""
 _MOST_THREADS: Final = 1000
 """More than callers at any time."""
+_EXIT_SECONDS: Final = 5.0
+"""Time that the process's end is put off for calls under way: it cancels them, too."""
+_CALLS: Final[set[Future[Any]]] = set()
+"""Those under way, of all clients."""
 
 
 class UncancelledCalls:
@@ -57,11 +62,13 @@ class UncancelledCalls:
 
         def run() -> None:
             try:
+                _CALLS.add(ended)
                 spare_seconds = self._begin()
                 ended.set_result(call(timeout_seconds + spare_seconds, too_late))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 ended.set_exception(error)
             finally:
+                _CALLS.discard(ended)
                 self._end()
 
         self._workers.run(run)
@@ -92,3 +99,8 @@ class UncancelledCalls:
             if self._under_way or self._last is None:
                 return
         self._last()
+
+
+@atexit.register
+def _await_calls() -> None:
+    wait(tuple(_CALLS), _EXIT_SECONDS)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from model_kinds import DECOUPLED, answering, streaming
 from small_models import config, write_model
+from waiting import wait_until
 
 from exporter.errors import DeadlineError, ModelError
 from exporter.triton.embedded import EmbeddedTriton
@@ -41,11 +42,25 @@ MODELS = {
 }
 IN_FLIGHT = 2
 SECONDS = 4.0
+NOTES = streaming(
+    "open('{begun}', 'w').close()",
+    "time.sleep(2)",
+    "note = 'cancelled' if sender.is_cancelled() else 'answered'",
+    "print(note, file=open('{ended}', 'a'), flush=True)",
+)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def notes(tmp_path_factory):
+    """A folder with the notes of a model about its requests."""
+    return tmp_path_factory.mktemp("notes")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, notes):
     models = tmp_path_factory.mktemp("models")
+    code = NOTES.format(begun=notes / "begun", ended=notes / "ended")
+    write_model(models, "notes", config(DECOUPLED), code)
     group = f"instance_group [{{ kind: KIND_CPU count: {IN_FLIGHT} }}]"
     for name, (policy, code) in MODELS.items():
         write_model(models, name, config(f"{policy}\n{group}"), code)
@@ -80,3 +95,18 @@ def test_a_timeout_as_the_answer_comes_does_not_crash_the_server(server, model):
             assert late > 20, (late, answered)
     assert client.ready(timeout_seconds=20)
     client.close()
+
+
+def test_a_sidecar_that_ends_waits_for_a_late_answer(
+    server, notes, settings, start_sidecar
+):
+    """A process that ends cancels its requests, as a closed connection does."""
+    probe = {"models": {"include": ["notes"]}, "timeout_seconds": 0.1}
+    probe["linger_seconds"] = 0.0
+    sidecar = start_sidecar(settings(server, probe=probe))
+    sidecar.wait(lambda page: page.sum("triton_probe_total", outcome="timeout") > 0)
+    assert (notes / "begun").exists()
+    assert sidecar.end()[0] == 0
+    ended = notes / "ended"
+    wait_until(ended.exists, lambda: "the model was never done")
+    assert set(ended.read_text("utf-8").split()) == {"answered"}
