@@ -21,6 +21,7 @@ from waiting import patience
 
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.errors import TritonError
+from exporter.features.synthetic.synthetic_probe import SyntheticProbe
 from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.runtime.probe_meter import ProbeMeter
 from exporter.triton import backend
@@ -110,7 +111,9 @@ class Probed:
             "linger_seconds": 0.5,
             "models": {"include": [model]},
         }
-        self.probe = SyntheticSettings.model_validate(chosen | settings).build(access)
+        made = SyntheticSettings.model_validate(chosen | settings).build(access)
+        assert isinstance(made, SyntheticProbe)
+        self.probe = made
         self.targets = self.probe.targets(board.current)
         self.meter = ProbeMeter("p", 60, time.time)
         self.key = (model, "1")

@@ -9,6 +9,7 @@ from accesses import access_to
 from fake_triton import FakeModel, FakeTriton, Hung
 
 from exporter.access.inventory import Inventory
+from exporter.features.synthetic.synthetic_probe import SyntheticProbe
 from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
@@ -39,6 +40,7 @@ def test_a_model_that_was_loaded_again_is_asked_at_once():
         access = access_to(GrpcClient(fake.grpc))
         spec = access.grpc.model_spec("m", "1", timeout_seconds=10)
         probe = SyntheticSettings(timeout_seconds=0.2, linger_seconds=0).build(access)
+        assert isinstance(probe, SyntheticProbe)
         fake.on("infer").reply(Hung())
 
         def asked(loaded_at):
