@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
+from production import Production
 from small_models import config, ensemble_of, write_model
 from waiting import wait_until
 
 from exporter.errors import TritonError
 from exporter.triton import backend
-from exporter.triton.grpc import GrpcClient
 from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
@@ -77,37 +75,23 @@ def sidecar(server, settings, start_sidecar):
     )
 
 
-class Failing:
+class Failing(Production):
     """Production that sends a model values which no cache knows, and gets errors."""
 
     def __init__(self, server, model):
-        self._server, self._model = server, model
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._send)
+        super().__init__(server.grpc, pause_seconds=0.01)
+        self._model = model
         self.failed = 0
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._over.set()
-        self._thread.join(60)
-
-    def _send(self):
-        client = GrpcClient(self._server.grpc)
-        for number in range(100_000):
-            if self._over.wait(0.01):
-                break
-            x = np.full(1, number, np.float32)
-            request = InferRequest(
-                self._model, "1", f"client-{number}", {"x": x}, {"x": "FP32"}
-            )
-            with contextlib.suppress(TritonError):
-                client.infer(request, timeout_seconds=2)
-                continue
+    def ask(self, user):  # noqa: ARG002 - there is one
+        x = {"x": np.full(1, self.sent, np.float32)}
+        request = InferRequest(
+            self._model, "1", f"client-{self.sent}", x, {"x": "FP32"}
+        )
+        try:
+            self.client.infer(request, timeout_seconds=2)
+        except TritonError:
             self.failed += 1
-        client.close()
 
 
 def serving(page, name):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import numpy as np
 import pytest
 from model_kinds import answering
+from production import Production
 from small_models import config, write_model
 
 from exporter.triton.embedded import EmbeddedTriton
-from exporter.triton.grpc import GrpcClient
 from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
@@ -37,28 +36,14 @@ def server(tmp_path_factory):
         yield server
 
 
-@pytest.fixture
-def clients(server):
-    """Start a client of both models."""
-    ended, threads = threading.Event(), []
+class Client(Production):
+    """Production that sends both models a JPEG."""
 
-    def run():
-        client = GrpcClient(server.grpc)
+    def ask(self, user):  # noqa: ARG002 - there is one
         sent = np.array([JPEG], np.object_)
-        while not ended.wait(0.1):
-            for model in MODELS:
-                request = InferRequest(model, "1", "c", {"x": sent}, {"x": "BYTES"})
-                client.infer(request, timeout_seconds=20)
-        client.close()
-
-    def start():
-        threads.append(threading.Thread(target=run))
-        threads[0].start()
-
-    yield start
-    ended.set()
-    for thread in threads:
-        thread.join()
+        for model in MODELS:
+            request = InferRequest(model, "1", "client", {"x": sent}, {"x": "BYTES"})
+            self.client.infer(request, timeout_seconds=20)
 
 
 def serving(page, model):
@@ -70,17 +55,19 @@ def probed(page, outcome, model):
 
 
 def test_a_refusal_of_generated_inputs_is_no_failure_of_the_model(
-    server, clients, settings, start_sidecar
+    server, settings, start_sidecar
 ):
     sidecar = start_sidecar(settings(server, probe={"timeout_seconds": 20.0}))
     page = sidecar.wait(lambda p: serving(p, "raises") == 0)
     # INVALID_ARG says that the request is wrong; an exception does not.
     assert serving(page, "refuses") is None
-    clients()
-    sidecar.wait(
-        lambda p: serving(p, "raises") is None and probed(p, "configuration", "raises")
-    )
-    status = json.loads(sidecar.get("/api/v1/status").body)
+    with Client(server.grpc, pause_seconds=0.1):
+        sidecar.wait(
+            lambda p: (
+                serving(p, "raises") is None and probed(p, "configuration", "raises")
+            )
+        )
+        status = json.loads(sidecar.get("/api/v1/status").body)
     assert {m["model"]: m["state"] for m in status["models"]} == {
         "refuses": "UNKNOWN",
         "raises": "UNKNOWN",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import urllib.request
 
 import numpy as np
 import pytest
 from model_kinds import answering
+from production import Production
 from sidecars import Page
 from small_models import config, write_model
 
 from exporter.errors import TritonError
 from exporter.triton.embedded import EmbeddedTriton
-from exporter.triton.grpc import GrpcClient
 from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
@@ -31,28 +30,14 @@ def server(tmp_path):
         yield server
 
 
-@pytest.fixture
-def clients(server):
-    """Start a client that always has one request under way."""
-    ended, threads = threading.Event(), []
+class Client(Production):
+    """Production that always has one request under way."""
 
-    def run():
-        client = GrpcClient(server.grpc)
+    def ask(self, user):  # noqa: ARG002 - there is one
         inputs = {"x": np.ones(1, np.float32)}, {"x": "FP32"}
-        while not ended.is_set():
-            request = InferRequest("slow", "1", "c", *inputs)
-            with contextlib.suppress(TritonError):
-                client.infer(request, timeout_seconds=20)
-        client.close()
-
-    def start():
-        threads.append(threading.Thread(target=run))
-        threads[0].start()
-
-    yield start
-    ended.set()
-    for thread in threads:
-        thread.join()
+        request = InferRequest("slow", "1", "client", *inputs)
+        with contextlib.suppress(TritonError):
+            self.client.infer(request, timeout_seconds=20)
 
 
 def requests_at(server):
@@ -63,9 +48,7 @@ def requests_at(server):
     return sum(page.sum(f"nv_inference_{name}", model="slow") for name in counts)
 
 
-def test_probes_of_a_slow_model_do_not_fill_its_queue(
-    server, clients, settings, start_sidecar
-):
+def test_probes_of_a_slow_model_do_not_fill_its_queue(server, settings, start_sidecar):
     sidecar = start_sidecar(settings(server, probe=PROBE))
     page = sidecar.wait(
         lambda p: p.sum("triton_probe_total", model="slow", outcome="timeout") >= 6
@@ -73,7 +56,7 @@ def test_probes_of_a_slow_model_do_not_fill_its_queue(
     # The model answers one in 1.5 s, and those that were given up still wait for it.
     assert requests_at(server) <= 12
     assert page.value("triton_model_serving", model="slow", version="1") == 0
-    clients()
-    sidecar.wait(
-        lambda p: p.value("triton_model_serving", model="slow", version="1") == 1
-    )
+    with Client(server.grpc, pause_seconds=0):
+        sidecar.wait(
+            lambda p: p.value("triton_model_serving", model="slow", version="1") == 1
+        )
