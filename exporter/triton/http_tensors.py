@@ -123,9 +123,15 @@ def decode_json_reply(body: bytes) -> tuple[OutputTensor, ...]:
     """
     with _refused():
         return tuple(
-            _output(entry, json_content(entry["data"], str(entry["datatype"])))
+            _output(entry, json_content(_data(entry), str(entry["datatype"])))
             for entry in json.loads(body).get("outputs", ())
         )
+
+
+def _data(entry: dict[str, Any]) -> Any:
+    # Where all tensors behind the JSON are empty, Triton does not state its length.
+    is_empty = entry.get("parameters") == {"binary_data_size": 0}
+    return [] if is_empty else entry["data"]
 
 
 def _output(entry: dict[str, Any], data: bytes) -> OutputTensor:

@@ -142,10 +142,23 @@ def test_every_datatype_goes_there_and_back(datatype):
     assert found == [v.encode() if isinstance(v, str) else v for v in values]  # type: ignore[attr-defined]
 
 
+def test_without_any_content_triton_states_no_length_of_the_json_before_it():
+    entry = {"name": "o", "datatype": "FP32", "shape": [0]}
+    body = json.dumps({"outputs": [{**entry, "parameters": {"binary_data_size": 0}}]})
+    [output] = decode_json_reply(body.encode())
+    assert (output.shape, output.data) == ((0,), b"")
+
+
 @pytest.mark.parametrize(
     "output",
     [
         {},
+        {
+            "name": "o",
+            "datatype": "FP32",
+            "shape": [1],
+            "parameters": {"binary_data_size": 4},
+        },
         {"name": "o", "datatype": "FP32", "shape": [1]},
         {"name": "o", "datatype": "FP32", "shape": [1], "data": ["x"]},
         {"name": "o", "datatype": "UINT8", "shape": [1], "data": [256]},
