@@ -208,8 +208,7 @@ class Sidecar:
             self.serving(),
             expanded(self.config.slos),
             self.config.model_mentions(),
-            self._latest("stalled"),
-            self._latest("configuration").items(),
+            {o: self._latest(o) for o in ("stalled", "backlog", "configuration")},
             [
                 (runner.meter.name, runner.meter.statistics.failure)
                 for runner in self.runners

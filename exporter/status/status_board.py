@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from exporter.access.inventory import Inventory, ModelKey
+    from exporter.catalogue.probe_outcomes import Outcome
     from exporter.features.slo.objectives import Objective
     from exporter.samples import AnySample
     from exporter.settings import ModelMention
@@ -265,8 +266,7 @@ class StatusBoard:
         serving: Mapping[ModelKey, bool],
         objectives: Iterable[Objective],
         mentions: Iterable[ModelMention] = (),
-        stalled: Iterable[ModelKey] = (),
-        unproven: Iterable[tuple[ModelKey, str]] = (),
+        probed: Mapping[Outcome, Mapping[ModelKey, str]] = {},
         failing: Iterable[tuple[str, str]] = (),
     ) -> Judgement:
         """Return the current findings; a changed state becomes a mark.
@@ -275,7 +275,7 @@ class StatusBoard:
         """
         samples = list(samples)
         is_fresh = any(sample.spec is catalogue.UP for sample in samples)
-        given = (samples, inventory, serving, objectives, mentions, stalled, unproven)
+        given = (samples, inventory, serving, objectives, mentions, probed)
         self._was_read |= is_fresh
         found: list[Finding] = []
         if is_fresh:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from exporter.access.inventory import Inventory, ModelKey
+    from exporter.catalogue.probe_outcomes import Outcome
     from exporter.features.slo.objectives import Objective
     from exporter.runtime.model_mentions import Misfit
     from exporter.samples import AnySample
@@ -67,16 +68,14 @@ def findings(
     serving: Mapping[ModelKey, bool],
     objectives: Iterable[Objective],
     mentions: Iterable[ModelMention] = (),
-    stalled: Iterable[ModelKey] = (),
-    unproven: Iterable[tuple[ModelKey, str]] = (),
+    probed: Mapping[Outcome, Mapping[ModelKey, str]] = {},
     failing: Iterable[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Return all known problems; of a server that is down, only that one.
 
-    `mentions` are the models and inputs that the configuration names, `stalled` the model
-    versions whose latest streamed answer to a probe broke its limits, `unproven` those whose
-    probes prove nothing, and why; `failing` the collectors that have not
-    succeeded for a while, and why.
+    `mentions` are the models and inputs that the configuration names, `probed` the details
+    of the latest probes with an outcome, by model version; `failing` the collectors that
+    have not succeeded for a while, and why.
     """
     if not inventory.up:
         subject = _server_of(inventory)
@@ -92,11 +91,11 @@ def findings(
         *map(_wrong_input, wrong_inputs),
         *(
             _unproven(key, why, some="some of " if key in serving else "")
-            for key, why in sorted(unproven)
+            for key, why in sorted(probed.get("configuration", {}).items())
             if key not in named
         ),
         *_server(found, inventory, serving),
-        *(_stalls(model, version) for model, version in sorted(stalled)),
+        *_slow(probed),
         *_answers(found),
         *_drift(found),
         *_unwatched(found),
@@ -192,10 +191,22 @@ def _server(
             yield Finding(model, text, _SERVING, runbook, "FAILING", model, version)
 
 
-def _stalls(model: str, version: str) -> Finding:
-    text = "a streamed answer to a probe came later than its limits allow"
-    runbook = "TritonProbesFailing"
-    return Finding(model, text, _SERVING, runbook, "SLOW", model, version)
+_SLOW_PROBES: Final[Mapping[Outcome, tuple[str, str]]] = {
+    "stalled": (
+        "a streamed answer to a probe came later than its limits allow",
+        "TritonProbesFailing",
+    ),
+    "backlog": (
+        "serves other clients, but a probe got no answer in time: slow, or a long queue",
+        "TritonQueueGrowth",
+    ),
+}
+
+
+def _slow(probed: Mapping[Outcome, Mapping[ModelKey, str]]) -> Iterator[Finding]:
+    for outcome, (text, runbook) in _SLOW_PROBES.items():
+        for model, version in sorted(probed.get(outcome, {})):
+            yield Finding(model, text, _SERVING, runbook, "SLOW", model, version)
 
 
 def _answers(found: Found) -> Iterator[Finding]:

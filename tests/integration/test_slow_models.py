@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import urllib.request
 
 import numpy as np
@@ -60,3 +61,5 @@ def test_probes_of_a_slow_model_do_not_fill_its_queue(server, settings, start_si
         sidecar.wait(
             lambda p: p.value("triton_model_serving", model="slow", version="1") == 1
         )
+        [model] = json.loads(sidecar.get("/api/v1/status").body)["models"]
+        assert model["state"] == "SLOW"

@@ -80,7 +80,9 @@ def test_a_watch_that_cannot_work_is_a_problem_and_no_verdict_on_the_model():
     [({}, "its probes prove nothing: why"), (SERVING, "some of its probes prove")],
 )
 def test_probes_that_prove_nothing_beside_one_that_does_are_some(serving, said):
-    [finding] = findings([], index(), serving, (), unproven=[(KEY, "why")])
+    [finding] = findings(
+        [], index(), serving, (), probed={"configuration": {KEY: "why"}}
+    )
     assert finding.text.startswith(said)
 
 
@@ -150,12 +152,17 @@ def test_one_thing_wrong_is_one_finding_and_one_state(sample, state, subject, te
     assert states == {KEY: state, OTHER: "SERVING"}
 
 
-def test_a_model_whose_stream_broke_its_limits_is_slow():
-    [finding] = findings([], index(), SERVING, (), stalled=[KEY])
-    assert (finding.subject, finding.runbook) == ("m", "TritonProbesFailing")
-    assert (
-        finding.text == "a streamed answer to a probe came later than its limits allow"
-    )
+@pytest.mark.parametrize(
+    ("outcome", "text", "runbook"),
+    [
+        ("stalled", "a streamed answer to a probe came later", "TritonProbesFailing"),
+        ("backlog", "serves other clients, but a probe got no", "TritonQueueGrowth"),
+    ],
+)
+def test_a_model_that_is_too_slow_for_its_probes_is_slow(outcome, text, runbook):
+    [finding] = findings([], index(), SERVING, (), probed={outcome: {KEY: "why"}})
+    assert (finding.subject, finding.runbook) == ("m", runbook)
+    assert finding.text.startswith(text)
     assert state_of(KEY, [finding], index(), SERVING) == "SLOW"
     assert state_of(OTHER, [finding], index(), SERVING) == "SERVING"
 
