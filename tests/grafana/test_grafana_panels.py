@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from grafana_panels import BUILT, Span, answers, chromium, draw, require_panels
+from browsers import chromium
+from grafana_panels import BUILT, Span, answers, draw, require_panels
 from monitoring import Job, Prometheus, free_port
-from playwright.sync_api import sync_playwright
 from requirements import require
 from running_demo import running_demo
 from waiting import patience
@@ -68,14 +68,13 @@ def test_every_panel_is_drawn_and_an_empty_one_says_why(
     triton_environment, tmp_path
 ) -> None:
     require_panels()
-    require("prometheus", "chromium")
+    require("prometheus")
     port = free_port()
     since = time.time()
     with (
         running_demo(tmp_path / "log", "--port", str(port), *QUIET),
         Prometheus(tmp_path, Job([port])) as server,
-        sync_playwright() as playwright,
-        contextlib.closing(chromium(playwright)) as browser,
+        chromium() as browser,
     ):
         boards = {
             name.removeprefix("tritonwatch-").removesuffix(".json"): document

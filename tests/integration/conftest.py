@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from browsers import chromium
 from playground import Playground, Traffic
-from playwright.sync_api import sync_playwright
 from receiver import Receiver
 from requirements import require_triton
 from sidecars import SidecarProcess
@@ -97,15 +97,9 @@ def receiver():
 
 
 @pytest.fixture(scope="module")
-def browser(require_commands):
-    require_commands("chromium")
-    with sync_playwright() as playwright:
-        # The tests may run as root, for whom Chromium has no sandbox.
-        running = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+def browser():
+    with chromium() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture

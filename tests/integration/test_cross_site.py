@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import http.server
 import json
-import shutil
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from browsers import chromium
 from fake_triton import FakeModel, FakeTriton
 from monitoring import free_port
-from playwright.sync_api import sync_playwright
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -53,16 +51,10 @@ def site(tmp_path) -> Generator[int]:
 
 
 @pytest.fixture
-def browser(require_commands):
-    require_commands("chromium")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"),
-            # evil.example is the attacker's name, re-bound to this machine.
-            args=["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"],
-        )
-        with contextlib.closing(running):
-            yield running
+def browser():
+    # evil.example is the attacker's name, re-bound to this machine.
+    with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as running:
+        yield running
 
 
 @pytest.fixture

@@ -86,9 +86,24 @@ def test_less_capacity_is_a_regression_and_little_is_known_of_wide_intervals() -
     assert compared(report(**narrow), report(**narrow)).call == "same"
     wide = report(low=50.0, high=200.0)
     assert compared(wide, wide).call == "unknown"
-    other = compared(report(), report(slo="p99<30ms"))
-    assert other.call == "unknown"
-    assert "objectives differ" in sentence(other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"model": "bert"}, "models differ: m <1> and bert"),
+        ({"protocol": "http"}, "protocols differ: grpc and http"),
+        ({"payload_sha256": "b"}, "they sent different payloads"),
+        ({"slo": "p99<9ms"}, "objectives differ: p99<20ms and p99<9ms"),
+        ({"payload_sha256": "b", "seed": 2}, ""),
+    ],
+)
+def test_capacities_of_other_requests_are_not_compared(changes, problem) -> None:
+    reports = report(), report(low=28.0, high=32.0, estimate=30.0, **changes)
+    found = capacities_compared(*reports, tolerance_ratio=0.05)
+    assert found.problems == ((problem,) if problem else ())
+    assert problem in sentence(found)
+    assert found.call == ("unknown" if problem else "worse")
 
 
 def test_a_report_with_a_key_too_many_is_refused() -> None:

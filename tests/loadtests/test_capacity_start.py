@@ -267,3 +267,17 @@ def test_a_stream_longer_than_its_limit_of_the_first_response_is_awaited(
     bench.server.close()
     assert result.requests.outcome.tolist() == [Outcome.OK]
     assert result.requests.done[0] > 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "found no --slo"),
+        (("--slo", "p99<1s", "--repetitions", "2"), "greater than or equal to 3"),
+        (("--slo", "p99<1s", "--json", "/nowhere/c.json"), "no such folder: /nowhere"),
+    ],
+)
+def test_wrong_usage_says_what_would_be_right(fake, capsys, options, said) -> None:
+    given = ("--address", fake.grpc, "--model", "fake", *options)
+    assert main(["load", "capacity", *given]) == 2
+    assert said in capsys.readouterr().err

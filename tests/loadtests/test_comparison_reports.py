@@ -15,18 +15,7 @@ from load_runs import about, made
 from whole_pages import whole
 
 from loadtests import result_file
-from loadtests.capacity.search_report import (
-    Bounds,
-    Capacity,
-    CapacityReport,
-    Reference,
-    SaturationReport,
-)
-from loadtests.report.comparison_report import (
-    capacities_compared,
-    compared,
-    sentence,
-)
+from loadtests.report.comparison_report import compared, sentence
 from loadtests.result import Outcome, Requests, RunResult, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -135,56 +124,6 @@ def test_runs_that_were_sent_otherwise_are_not_compared(first, second, problem) 
     found = compared(*pair, tolerance_ratio=0.05)
     assert found.problems == ((problem,) if problem else ())
     assert found.call == ("unknown" if problem else "worse")
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"model": "bert"}, "models differ: resnet and bert"),
-        ({"protocol": "http"}, "protocols differ: grpc and http"),
-        ({"payload_sha256": "b"}, "they sent different payloads"),
-        ({"slo": "p99<9ms"}, "objectives differ: p99<20ms and p99<9ms"),
-        ({"payload_sha256": "b", "seed": 2}, ""),
-    ],
-)
-def test_capacities_of_other_requests_are_not_compared(changes, problem) -> None:
-    reports = capacity(1000.0), capacity(300.0).model_copy(update=changes)
-    found = capacities_compared(*reports, tolerance_ratio=0.05)
-    assert found.problems == ((problem,) if problem else ())
-    assert found.call == ("unknown" if problem else "worse")
-
-
-def capacity(rate: float) -> CapacityReport:
-    return CapacityReport(
-        model="resnet",
-        slo="p99<20ms",
-        conclusion="",
-        ending="precise",
-        capacity=Capacity(
-            requests_per_second=Bounds(
-                estimate=rate, low=rate * 0.98, high=rate * 1.02
-            ),
-            by_term={},
-            dispersion=1.0,
-            blocks=20,
-        ),
-        valid=True,
-        reference=Reference(start_p50=0.01),
-        saturation=SaturationReport(resource="queue", evidence=""),
-        repetitions=5,
-        levels=(),
-        rejected_runs=0,
-        spent_seconds=1.0,
-        started_at=0.0,
-        seed=1,
-        protocol="grpc",
-        address="localhost:8001",
-        payload_sha256="a",
-        schedule_sha256="",
-        settings={},
-        hardware={},
-        versions={},
-    )
 
 
 @pytest.mark.parametrize(

@@ -208,16 +208,6 @@ def test_no_more_streams_are_opened_than_the_server_allows(
     assert "requests waited here for one of the streams" in str(result.verdict.warnings)
 
 
-def test_a_server_that_says_goodbye_is_found_anew(fake, target_of, mix_of) -> None:
-    """GOAWAY, as proxies send it after so many requests, loses none that were heard."""
-    target = target_of(fake, "grpc")
-    mix = mix_of(target, "fake")
-    assert send(target, mix, 12).requests.count(Outcome.OK) == 12
-    with fake.down():
-        pass
-    assert send(target, mix, 12).requests.count(Outcome.OK) == 12
-
-
 def test_metadata_is_sent(fake, target_of, mix_of) -> None:
     target = target_of(fake, "grpc")
     mix = mix_of(target, "fake")

@@ -14,9 +14,12 @@ from scipy import stats
 
 from loadtests import plan
 from loadtests.errors import PlanError
+from loadtests.execute import execute
 from loadtests.plan import MAX_REQUESTS, checked
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.profile import Curve, arrivals_of
+from loadtests.result import Outcome
+from loadtests.scenario import Scenario
 
 if TYPE_CHECKING:
     from loadtests.profiles.profile import Profile
@@ -107,14 +110,6 @@ def test_phases_cover_the_run_without_gaps(kind, recording) -> None:
         assert after.start_seconds == pytest.approx(before.end_seconds)
 
 
-def test_poisson_gaps_are_exponential(recording) -> None:
-    profile = made("poisson", recording, **BUSY["poisson"])
-    gaps = np.diff(arrivals_of(profile, 11))
-    assert gaps.size > 10_000
-    assert 0.97 < gaps.std() / gaps.mean() < 1.03
-    assert stats.kstest(gaps, stats.expon(scale=1 / 500).cdf).pvalue > 0.01
-
-
 @pytest.mark.parametrize("variation", [0.3, 1.0, 3.0])
 def test_gamma_gaps_have_the_variation_asked_for(variation, recording) -> None:
     profile = made("gamma", recording, variation=variation, **BUSY["gamma"])
@@ -137,7 +132,9 @@ def test_gamma_starts_at_its_rate_and_not_with_a_gap(recording) -> None:
     assert np.mean(counts) == pytest.approx(5.0, abs=4 * error)
 
 
-@pytest.mark.parametrize("kind", ["diurnal", "growth", "spike", "on_off", "soak"])
+@pytest.mark.parametrize(
+    "kind", ["poisson", "diurnal", "growth", "spike", "on_off", "soak"]
+)
 def test_a_shape_taken_through_its_integral_is_a_poisson_process_of_rate_one(
     kind, recording
 ) -> None:
@@ -342,3 +339,21 @@ def test_the_mix_is_drawn_by_weight_and_the_same_for_the_same_seed() -> None:
     assert np.mean(drawn == 0) == pytest.approx(0.75, abs=0.01)
     assert np.array_equal(drawn, plan.entries(100_000, [3, 1], seed=3))
     assert not np.array_equal(drawn, plan.entries(100_000, [3, 1], seed=4))
+
+
+@pytest.mark.triton
+def test_a_scenario_sends_the_schedule_of_its_profile_and_seed(
+    loaded, mix_of, target_of
+) -> None:
+    target = target_of(loaded, "grpc")
+    scenario = Scenario.model_validate(
+        {
+            "target": {"address": target.address},
+            "models": [{"model": "double"}],
+            "profile": {"kind": "steps", "steps": 3, "step_seconds": 0.2},
+            "seed": 5,
+        }
+    )
+    requests = execute(scenario, mix_of(target, "double")).requests
+    assert np.array_equal(requests.intended, arrivals_of(scenario.profile, 5))
+    assert requests.count(Outcome.OK) == len(requests) > 0

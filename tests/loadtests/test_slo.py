@@ -41,6 +41,7 @@ def test_terms_have_shares_and_limits() -> None:
         ("p99<20parsecs", "unit 'parsecs'"),
         ("p100<20ms", "percentile between 0 and 100"),
         ("p0<20ms", "percentile between 0 and 100"),
+        ("p99.9999999999999<1s", "percentile between 0 and 100"),
         ("p99<0ms", "limit above 0"),
         ("p99>20ms", "want terms like"),
         ("errors<100%", "between 0 % and 100 %"),

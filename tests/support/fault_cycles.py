@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.site import Site
 
-_NOBODY = 65_534
 _UNDO = """
 import json, sys
 from loadtests.chaos.faults import FAULTS
@@ -60,19 +58,6 @@ def in_effect(fault: Fault, site: Site) -> Generator[dict[str, Any]]:
     finally:
         undo_elsewhere(kind_of(fault), record)
         undone(fault, record)
-
-
-@contextlib.contextmanager
-def as_stranger() -> Generator[None]:
-    """Within, processes of root's are another user's, for root as for anyone else."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.setresuid(_NOBODY, _NOBODY, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 def undo_elsewhere(kind: str, record: dict[str, Any]) -> None:

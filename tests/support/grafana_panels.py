@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from monitoring import Prometheus
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 BUILT: Final = Path(__file__).parents[2] / "build" / "grafana"
 _STEP_SECONDS: Final = "2"
@@ -128,10 +127,3 @@ def draw(
     page.set_viewport_size({"width": page.viewport_size["width"], "height": height})
     page.wait_for_timeout(_SETTLED_MS)
     return [Shown(**shown) for shown in page.evaluate(_SHOWN)]
-
-
-def chromium(playwright: Any) -> Browser:
-    """The machine's browser; the tests may run as root, for whom it has no sandbox."""
-    return playwright.chromium.launch(
-        executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-    )

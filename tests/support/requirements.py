@@ -65,15 +65,15 @@ def require_root(what: str) -> None:
 
 @contextlib.contextmanager
 def as_nobody() -> Generator[None]:
-    """Within, what may be read is what nobody may read, for root as for anyone else.
+    """Within, files and processes of root's are another user's, for root as for anyone else.
 
     Only below a folder that nobody can reach: see the fixture `reachable_path`.
     """
     if os.geteuid() != 0:
         yield
         return
-    os.seteuid(_NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, 0)
     try:
         yield
     finally:
-        os.seteuid(0)
+        os.setresuid(0, 0, 0)

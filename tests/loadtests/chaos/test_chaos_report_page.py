@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
+from browsers import chromium
 from simulated_outages import evidence, poisson, run
 
 from loadtests.chaos.measuring.observations import AlertChange, Check
@@ -17,7 +16,7 @@ from loadtests.chaos.results.journal_file import Journal
 from pages import page_html
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
     from pathlib import Path
 
     from playwright.sync_api import Browser
@@ -27,15 +26,9 @@ PHONE_WIDTH = 375
 
 
 @pytest.fixture(scope="module")
-def browser(require_commands: Callable[..., None]) -> Generator[Browser]:
-    require_commands("chromium")
-    with sync_playwright() as playwright:
-        # The tests may run as root, for whom Chromium has no sandbox.
-        running = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+def browser() -> Generator[Browser]:
+    with chromium() as running:
         yield running
-        running.close()
 
 
 def journal() -> Journal:

@@ -8,7 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from fault_cycles import as_stranger, in_effect, recorded, undone
+from fault_cycles import in_effect, recorded, undone
+from requirements import as_nobody
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, bare_triton
 
@@ -92,7 +93,7 @@ def test_a_frozen_backend_process_holds_up_its_own_model_only(site, client) -> N
 def test_processes_of_others_are_refused(site) -> None:
     for fault in (KillServer(), FreezeServer(), FreezeStub(model="double")):
         with (
-            as_stranger(),
+            as_nobody(),
             pytest.raises(FaultRefusedError, match="belongs to another user"),
         ):
             fault.prepare(site)
@@ -135,7 +136,7 @@ def test_a_killed_sidecar_answers_nobody(watched) -> None:
 
 def test_a_sidecar_of_another_user_is_refused(watched) -> None:
     with (
-        as_stranger(),
+        as_nobody(),
         pytest.raises(FaultRefusedError, match="belongs to another user"),
     ):
         KillSidecar().prepare(watched)
