@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dependent_latencies import queue
-from load_runs import about, made
+from load_runs import made, of_waits
 from whole_pages import whole
 
 from loadtests import result_file
 from loadtests.report.comparison_report import compared, sentence
-from loadtests.result import Outcome, Requests, RunResult, Verdict
+from loadtests.result import Outcome, Verdict
 
 ROOT = Path(__file__).parents[2]
 TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
@@ -39,18 +39,6 @@ def test_a_slower_server_and_one_that_fails_are_regressions() -> None:
     assert failing.call == "worse"
     faster = compared(made(1), made(2, slower=0.6), tolerance_ratio=0.05)
     assert faster.call in {"better", "unknown"}
-
-
-def of_waits(waits, seconds=100.0):
-    """A run whose requests took `waits` (N,), in order."""
-    requests = Requests.empty(waits.size)
-    requests.intended[:] = np.linspace(0, seconds, waits.size, endpoint=False)
-    requests.sent[:] = requests.intended
-    requests.done[:] = requests.intended + waits
-    requests.outcome[:] = Outcome.OK
-    return RunResult.of(
-        about(), requests, duration_seconds=seconds, sender_cpu_seconds=1.0
-    )
 
 
 @pytest.mark.parametrize("load", [0.5, 0.8, 0.95])

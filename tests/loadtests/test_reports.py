@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from dependent_latencies import queue, queue_quantile
-from load_runs import SECONDS, about, made
+from load_runs import SECONDS, about, made, of_waits
 from whole_pages import whole
 
 from loadtests import json_file, result_file
@@ -42,14 +42,7 @@ def test_a_slice_of_a_chart_has_several_requests() -> None:
 
 def queued(rng: np.random.Generator, count: int) -> RunResult:
     """A run on a server with a queue at 80 % of its capacity."""
-    requests = Requests.empty(count)
-    requests.intended[:] = np.arange(count, dtype=float)
-    requests.sent[:] = requests.intended
-    requests.done[:] = requests.intended + queue(0.8)(rng, count)
-    requests.outcome[:] = Outcome.OK
-    return RunResult.of(
-        about(), requests, duration_seconds=float(count), sender_cpu_seconds=1.0
-    )
+    return of_waits(queue(0.8)(rng, count), seconds=count)
 
 
 def test_intervals_of_a_run_hold_although_its_requests_wait_in_one_queue() -> None:

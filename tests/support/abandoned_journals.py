@@ -31,3 +31,8 @@ def site_of(victim: ProcessRef) -> Site:
 def stopped_by(victim: ProcessRef) -> dict[str, Any]:
     """The record of a fault that has stopped it."""
     return {"processes": [victim.to_record()]}
+
+
+def stop_of(victim: ProcessRef) -> dict[str, Any]:
+    """The line by which a journal opens that fault."""
+    return {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)}

@@ -71,3 +71,15 @@ def made(
         verdict=verdict,
         errors={"<script>alert(1)</script>": 3} if missed else {},
     )
+
+
+def of_waits(waits: np.ndarray, seconds: float = 100.0) -> RunResult:
+    """A run whose requests took `waits` (N,), in order."""
+    requests = Requests.empty(waits.size)
+    requests.intended[:] = np.linspace(0, seconds, waits.size, endpoint=False)
+    requests.sent[:] = requests.intended
+    requests.done[:] = requests.intended + waits
+    requests.outcome[:] = Outcome.OK
+    return RunResult.of(
+        about(), requests, duration_seconds=seconds, sender_cpu_seconds=1.0
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from process_experiments import MODEL as DIGITS
 from process_experiments import MODELS as DEMO
 from process_experiments import Experiments
 from sites import EmbeddedSite
+from waiting import patience
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.primitives.process_refs import ProcessRef
@@ -113,3 +115,11 @@ def victim() -> Generator[ProcessRef]:
     yield reference
     process.kill()
     process.wait()
+
+
+@pytest.fixture
+def stopped(victim: ProcessRef) -> ProcessRef:
+    """A process that is stopped."""
+    victim.send(signal.SIGSTOP)
+    assert victim.wait_until("T", patience())
+    return victim

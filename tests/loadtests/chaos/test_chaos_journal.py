@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
-from abandoned_journals import abandoned, site_of, stopped_by
+from abandoned_journals import abandoned, site_of, stop_of, stopped_by
 from waiting import patience, wait_until
 
 from exporter import cli
@@ -73,15 +73,12 @@ def test_no_folder_for_the_journal_breaks_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_gone_runner_left_is_undone_once_and_again(
-    tmp_path: Path, victim: ProcessRef
+    tmp_path: Path, stopped: ProcessRef
 ) -> None:
-    victim.send(signal.SIGSTOP)
-    assert victim.wait_until("T", patience())
-    record = stopped_by(victim)
-    lines = ({"run": "gone"}, {"open": 1, "kind": "freeze_server", "record": record})
+    lines = ({"run": "gone"}, stop_of(stopped))
     abandoned(tmp_path, *lines)
     assert undo_all(tmp_path)[0].undone == ("freeze_server",)
-    assert victim.state != "T"
+    assert stopped.state != "T"
     assert undo_all(tmp_path) == ()
     abandoned(tmp_path, *lines)
     assert undo_all(tmp_path)[0].undone == ("freeze_server",)
@@ -142,19 +139,18 @@ def test_a_runner_that_cannot_be_read_is_told(tmp_path: Path, runner: object) ->
 
 
 def test_one_that_cannot_be_undone_keeps_none_of_the_others(
-    tmp_path: Path, victim: ProcessRef
+    tmp_path: Path, stopped: ProcessRef
 ) -> None:
-    victim.send(signal.SIGSTOP)
     abandoned(
         tmp_path,
         {"run": "gone"},
-        {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)},
+        stop_of(stopped),
         {"open": 2, "kind": "freeze_server", "record": {"no": "processes"}},
     )
     found = undo_all(tmp_path)[0]
     assert found.undone == ("freeze_server",)
     assert any("is missing" in problem for problem in found.problems)
-    assert victim.wait_until("S", patience())
+    assert stopped.wait_until("S", patience())
 
 
 class Slow(FreezeServer):
@@ -175,21 +171,19 @@ class Slow(FreezeServer):
 
 
 def test_an_undo_that_takes_its_time_is_waited_for_and_holds_up_no_other(
-    tmp_path: Path, victim: ProcessRef, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stopped: ProcessRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(FAULTS, "slow", Slow)
-    victim.send(signal.SIGSTOP)
-    assert victim.wait_until("T", patience())
     abandoned(
         tmp_path,
         {"run": "gone"},
-        {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)},
+        stop_of(stopped),
         {"open": 2, "kind": "slow", "record": {"seconds": 4.0}},
     )
     found: list[Any] = []
     undoing = threading.Thread(target=lambda: found.extend(undo_all(tmp_path)))
     undoing.start()
-    assert victim.wait_until("S", patience())
+    assert stopped.wait_until("S", patience())
     assert not Slow.undone, "the other one has waited for it"
     undoing.join(patience())
     assert found[0].undone == ("slow", "freeze_server")

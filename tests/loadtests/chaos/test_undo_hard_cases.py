@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from abandoned_journals import abandoned, site_of, stopped_by
+from abandoned_journals import abandoned, site_of, stop_of
 from monitoring import free_port
-from waiting import patience
 
 from exporter import cli
 from loadtests.chaos.faults import FreezeServer, LyingModel
@@ -37,12 +35,9 @@ def test_faults_recorded_in_a_journal_that_was_removed_are_undone(
 
 
 def test_a_journal_that_cannot_be_written_holds_up_no_undo(
-    tmp_path: Path, victim: ProcessRef, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stopped: ProcessRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    victim.send(signal.SIGSTOP)
-    assert victim.wait_until("T", patience())
-    fault = {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)}
-    file = abandoned(tmp_path, {"run": "gone"}, fault)
+    file = abandoned(tmp_path, {"run": "gone"}, stop_of(stopped))
     before = file.read_bytes()
 
     def full(*_: object) -> int:
@@ -50,22 +45,19 @@ def test_a_journal_that_cannot_be_written_holds_up_no_undo(
 
     monkeypatch.setattr(journals.os, "write", full)
     (run,) = undo_all(tmp_path)
-    assert victim.state != "T"
+    assert stopped.state != "T"
     assert run.undone == ("freeze_server",)
     assert "undone, but not recorded" in run.problems[0]
     assert file.read_bytes() == before
 
 
 def test_a_journal_that_cannot_be_read_keeps_none_of_the_others(
-    tmp_path: Path, victim: ProcessRef, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stopped: ProcessRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    victim.send(signal.SIGSTOP)
-    assert victim.wait_until("T", patience())
-    fault = {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)}
     broken = abandoned(tmp_path, {"run": "broken"}).rename(
         tmp_path / f"broken{journals.SUFFIX}"
     )
-    abandoned(tmp_path, {"run": "gone"}, fault)
+    abandoned(tmp_path, {"run": "gone"}, stop_of(stopped))
     unreadable, read = broken.stat().st_ino, os.pread
 
     def bad_sector(descriptor: int, *more: int) -> bytes:
@@ -77,16 +69,13 @@ def test_a_journal_that_cannot_be_read_keeps_none_of_the_others(
     first, second = undo_all(tmp_path)
     assert "Input/output error" in first.problems[0]
     assert second.undone == ("freeze_server",)
-    assert victim.state != "T"
+    assert stopped.state != "T"
 
 
 def test_a_journal_on_a_volume_that_is_read_only_now_is_undone(
-    tmp_path: Path, victim: ProcessRef, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stopped: ProcessRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    victim.send(signal.SIGSTOP)
-    assert victim.wait_until("T", patience())
-    fault = {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)}
-    abandoned(tmp_path, {"run": "gone"}, fault)
+    abandoned(tmp_path, {"run": "gone"}, stop_of(stopped))
     opened = os.open
 
     def read_only(path: Any, flags: int, *more: Any, **also: Any) -> int:
@@ -96,7 +85,7 @@ def test_a_journal_on_a_volume_that_is_read_only_now_is_undone(
 
     monkeypatch.setattr(journals.os, "open", read_only)
     (run,) = undo_all(tmp_path)
-    assert victim.state != "T"
+    assert stopped.state != "T"
     assert run.undone == ("freeze_server",)
 
 
