@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browsers import chromium
 from grafana_panels import BUILT, Span, answers, draw, require_panels
+from machine_browser import chromium
 from monitoring import Job, Prometheus, free_port
 from requirements import require
 from running_demo import running_demo

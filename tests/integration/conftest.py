@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browsers import chromium
+from machine_browser import chromium
 from playground import Playground, Traffic
 from receiver import Receiver
 from requirements import require_triton

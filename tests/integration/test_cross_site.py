@@ -9,8 +9,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from browsers import chromium
 from fake_triton import FakeModel, FakeTriton
+from machine_browser import chromium
 from monitoring import free_port
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browsers import chromium
+from machine_browser import chromium
 from simulated_outages import evidence, poisson, run
 
 from loadtests.chaos.measuring.observations import AlertChange, Check
