@@ -143,6 +143,11 @@ class GrpcClient:
         """Close the channel, once the answers under way have ended."""
         self._calls.close(self._channel.close)
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while an inference has no whole answer, also one that was given up."""
+        return self._calls.under_way > 0
+
     def live(self, *, timeout_seconds: float) -> bool:
         """Return whether the server says it is live."""
         reply = self._call("ServerLive", pb.ServerLiveRequest(), timeout_seconds)

@@ -78,6 +78,11 @@ class UncancelledCalls:
             raise errors.DeadlineError(f"no answer within {timeout_seconds:g} s")
         return ended.result()
 
+    @property
+    def under_way(self) -> int:
+        """Return the number of calls that have not ended, of callers or given up."""
+        return self._under_way
+
     def close(self, close: Callable[[], None]) -> None:
         """Call `close` once no call is under way."""
         self._workers.close()

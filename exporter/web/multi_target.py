@@ -21,6 +21,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.access.collector_base import Access
+from exporter.access.probe_base import Verdict
 from exporter.catalogue.probe_outcomes import MEANINGS
 from exporter.config import connect
 from exporter.config.configuration import TargetSettings
@@ -39,10 +40,15 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.access.own_traffic import OwnTraffic
-    from exporter.access.probe_base import Target, Verdict
+    from exporter.access.probe_base import Target
     from exporter.config.configuration import Config
     from exporter.config.kinds import AnyProbe
     from exporter.samples import AnySample
+    from exporter.triton.grpc import GrpcClient
+
+    _GivenUp = dict[tuple[str, ModelKey], tuple[GrpcClient, float]]
+    """Clients whose request has no answer yet, and when it was given up, by the server's
+    address and model. Triton executes it; one more of each scrape would be a queue."""
 
 log = structlog.get_logger()
 
@@ -55,6 +61,11 @@ TIMEOUT_OFFSET_SECONDS: Final = 0.5
 _FREE_VALUES: Final = frozenset({"parameters", "values"})
 """Settings whose text goes to the server as it is: keys of APIs, say."""
 
+_WAIT_SECONDS: Final = 60.0
+"""Longest time for which a model is not asked: its answer may have got lost."""
+_UNANSWERED: Final = Verdict(
+    "timeout", detail="an earlier request to it has no answer yet", is_repeated=True
+)
 
 _BRACKET_OF_IPV6: Final = re.compile(r"\[(?=[^]]*:)")
 
@@ -96,6 +107,7 @@ class MultiTarget:
     def __init__(self) -> None:
         self._running: Counter[str] = Counter()
         """Requests that are being answered, by address."""
+        self._given_up: _GivenUp = {}
 
     async def probe(
         self,
@@ -123,10 +135,13 @@ class MultiTarget:
         deadline = time.monotonic() + _timeout_seconds(headers)
         address = network_of(peer)
         self._enter(address, config.multi_target.max_concurrent)
+        for place, (client, since) in list(self._given_up.items()):
+            if not client.is_waiting or time.monotonic() - since > _WAIT_SECONDS:
+                del self._given_up[place]
         workers = Workers(1, "multi-target")
         try:
             return await workers.submit(
-                _probe_target, config, target, module, deadline, watched
+                _probe_target, config, target, module, deadline, watched, self._given_up
             )
         finally:
             self._running[address] -= 1
@@ -217,6 +232,7 @@ def _probe_target(
     module: AnyProbe,
     deadline: float,
     watched: OwnTraffic,
+    given_up: _GivenUp,
 ) -> ProbeResult:
     started = time.monotonic()
     # In this thread: a resolver may take its time.
@@ -248,7 +264,9 @@ def _probe_target(
             f"server {target.grpc}: {'up' if inventory.up else 'no answer'}, "
             f"{len(inventory.models)} ready models"
         )
-        judged, unjudged, all_well = _judge_models(access, module, deadline, result)
+        judged, unjudged, all_well = _judge_models(
+            access, module, deadline, result, given_up
+        )
         success = (
             complete and inventory.up and bool(judged) and not unjudged and all_well
         )
@@ -276,7 +294,11 @@ def _is_watched(config: Config, target: TargetSettings) -> bool:
 
 
 def _judge_models(
-    access: Access, module: AnyProbe, deadline: float, result: ProbeResult
+    access: Access,
+    module: AnyProbe,
+    deadline: float,
+    result: ProbeResult,
+    given_up: _GivenUp,
 ) -> tuple[set[ModelKey], set[ModelKey], bool]:
     """Probe every target in turn while time is left.
 
@@ -290,11 +312,14 @@ def _judge_models(
     known = access.board.current.models
     for target in _targets(access, module):
         keys.add(target.key)
+        place = access.grpc.address, target.key
         remaining = deadline - time.monotonic()
         if target.key not in known:
             verdict, reason = None, "its metadata could not be read in time"
         elif remaining <= 0:
             verdict, reason = None, "the scrape's own timeout left no time for it"
+        elif place in given_up:
+            verdict, reason = _UNANSWERED, ""
         else:
             patience = min(module.timeout_seconds, remaining)
             hurried = module.model_copy(
@@ -305,6 +330,8 @@ def _judge_models(
             if verdict is not None and verdict.outcome == "cached":
                 # With larger inputs, where the model takes them.
                 verdict = probe.attempt(target)
+            if access.grpc.is_waiting and verdict and verdict.outcome != "ok":
+                given_up[place] = access.grpc, time.monotonic()
             reason = "the probe had nothing to ask"
         if verdict is None:
             unjudged.add(target.key)

@@ -197,6 +197,20 @@ async def test_a_scrape_timeout_that_is_none_is_not_used(seconds):
     assert answer.values("probe_success") == [1]
 
 
+async def test_a_model_with_an_unanswered_request_gets_no_second_one():
+    """Triton executes both: each scrape of a slow model would make its queue longer."""
+    header = {"x_prometheus_scrape_timeout_seconds": "2"}
+    with FakeTriton([FakeModel("slow"), FakeModel("m")]) as fake:
+        fake.on("infer", model="slow").reply(Hung())
+        async with serving(start=False, multi_target=ALLOWED) as served:
+            for _ in range(3):
+                answer = await served.ask(f"/probe?target={fake.grpc}", **header)
+                assert answer.values("triton_probe_success", model="slow") == [0]
+                assert answer.values("probe_success") == [0]
+    asked = [r.model for r in fake.requests if r.operation == "infer"]
+    assert asked.count("slow") == 1
+
+
 async def test_no_probe_under_way_holds_the_process_at_its_end():
     with FakeTriton([FakeModel("m")]) as fake:
         fake.on("any").reply(Hung())
