@@ -77,33 +77,23 @@ def test_every_rate_holds_only_where_enough_requests_were_sent(allowed, least) -
     assert least <= sent <= least + 10 * settings.bracket_seconds
 
 
-def test_one_pause_is_no_evidence_that_no_rate_holds() -> None:
-    pauses = iter([3])
-
-    def measure(rate, seconds, index):
-        due = np.linspace(0, seconds, 10, endpoint=False)
-        return run_of(rate, due, np.arange(10) < next(pauses, 0), seconds)
-
-    settings = SearchSettings(least_rate=100.0, most_rate=100.0)
-    search = Search(measure, np.array([0.001]), settings, np.random.default_rng(0))
-    assert search.run(600.0) == "budget"
-
-
 @pytest.mark.parametrize(
     ("requests", "late", "allowed", "ending"),
     [
-        (2, 1, 0.01, "budget"),
-        (10, 1, 0.01, "budget"),
-        (10, 2, 0.1, "budget"),
-        (10, 9, 0.1, "no_rate_holds"),
-        (10, 1, 0.001, "no_rate_holds"),
+        (2, [1, 1], 0.01, "budget"),
+        (10, [1, 1], 0.01, "budget"),
+        (10, [2, 2], 0.1, "budget"),
+        (10, [9, 9], 0.1, "no_rate_holds"),
+        (10, [1, 1], 0.001, "no_rate_holds"),
+        # One pause is no evidence.
+        (10, [3], 0.001, "budget"),
     ],
 )
 def test_no_rate_holds_only_where_chance_does_not_explain_the_misses(
     requests, late, allowed, ending
 ) -> None:
-    """Of the first two runs at the lowest rate; the next ones miss nothing."""
-    least, first = 100.0, iter([late, late])
+    """Of the first runs at the lowest rate; the next ones miss nothing."""
+    least, first = 100.0, iter(late)
 
     def measure(rate, seconds, index):
         due = np.linspace(0, seconds, requests, endpoint=False)

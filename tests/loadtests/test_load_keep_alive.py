@@ -151,16 +151,13 @@ def test_a_request_is_sent_again_once_and_its_latency_counts_from_the_first() ->
     assert "connection lost" in next(iter(result.errors))
 
 
-def test_a_request_of_which_a_part_was_answered_is_not_sent_again() -> None:
-    with closing(1, 9, reads_one_more=True, part=b"HTTP/1.1 200 OK\r\n") as server:
-        result = alone(server, 3)
-    outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
-    assert result.requests.outcome.tolist() == outcomes, result.errors
-    assert server.received == 3
-
-
-def test_a_request_that_the_server_was_working_on_is_not_sent_again() -> None:
-    with closing(1, 9, reads_one_more=True, works_seconds=0.3) as server:
+@pytest.mark.parametrize(
+    "given",
+    [{"part": b"HTTP/1.1 200 OK\r\n"}, {"works_seconds": 0.3}],
+    ids=["partly answered", "worked on"],
+)
+def test_a_request_that_the_server_has_begun_is_not_sent_again(given) -> None:
+    with closing(1, 9, reads_one_more=True, **given) as server:
         result = alone(server, 3)
     outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
     assert result.requests.outcome.tolist() == outcomes, result.errors

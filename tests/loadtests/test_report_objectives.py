@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from load_runs import about
+from load_runs import about, charts_of
 
 from exporter.cli import main
 from loadtests import result_file
@@ -19,7 +19,6 @@ from loadtests.report.objective_report import exit_of
 from loadtests.report.run_report import report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text
-from pages.blocks import Figure, Section
 
 TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
 
@@ -193,24 +192,16 @@ def test_streams_without_a_first_response_count_in_its_quantiles(tmp_path) -> No
 def test_limits_are_lines_in_the_charts() -> None:
     slo = "p99<20ms,ttft_p99<5ms,itl_p95<9ms,errors<0.5%"
     report = report_of(made(slo, streamed=True, errors=3))
+    charts = charts_of(report)
     marks = {
-        figure.plot.title: [m.text for m in figure.plot.marks if m.y is not None]
-        for section in run_document.document(report).blocks
-        if isinstance(section, Section)
-        for figure in section.blocks
-        if isinstance(figure, Figure)
+        title: [mark.text for mark in plot.marks if mark.y is not None]
+        for title, plot in charts.items()
     }
     assert marks["Latency from the intended send"] == ["p99<20ms"]
     assert marks["Latency by percentile"] == ["p99<20ms"]
     assert marks["Time to the first response"] == ["ttft_p99<5ms"]
     assert marks["Time for each output token after the first"] == ["itl_p95<9ms"]
-    missed = next(
-        figure.plot
-        for section in run_document.document(report).blocks
-        if isinstance(section, Section)
-        for figure in section.blocks
-        if isinstance(figure, Figure) and figure.plot.title.startswith("Missed")
-    )
+    [missed] = [p for title, p in charts.items() if title.startswith("Missed")]
     assert [series.name for series in missed.series] == ["missed", "errors<0.5%"]
 
 

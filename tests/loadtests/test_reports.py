@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from dependent_latencies import queue, queue_quantile
-from load_runs import SECONDS, about, made, of_waits
+from load_runs import SECONDS, about, charts_of, made, of_waits
 from whole_pages import whole
 
 from loadtests import json_file, result_file
@@ -22,7 +22,7 @@ from loadtests.report.run_figures import latencies_of
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text, units
-from pages.blocks import Document, Figure, Section, Table
+from pages.blocks import Document, Figure, Table
 from pages.plots import Axis, Mark, Plot, Series
 
 ROOT = Path(__file__).parents[2]
@@ -89,14 +89,7 @@ def test_an_overloaded_server_does_not_look_as_if_it_kept_up() -> None:
     assert result.intended_rate == pytest.approx(300)
     assert result.throughput == pytest.approx(100, rel=2e-3)
     report = report_of(result)
-    [chart] = [
-        figure.plot
-        for section in run_document.document(report).blocks
-        if isinstance(section, Section)
-        for figure in section.blocks
-        if isinstance(figure, Figure)
-        and figure.plot.title == "Requests due and answered"
-    ]
+    chart = charts_of(report)["Requests due and answered"]
     due, answered = chart.series
     assert (due.name, answered.name) == ("due", "answered correctly")
     early = due.x < 9.5

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from load_runs import blocks_of, charts_of
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta, usage
 
 from exporter.cli import main
@@ -15,7 +16,7 @@ from loadtests.report import run_document
 from loadtests.report.run_report import report_of
 from loadtests.result import Outcome
 from pages import page_html, units
-from pages.blocks import Figure, Fold, Section, Tiles
+from pages.blocks import Tiles
 
 FIRST, GAP, TOKENS = 0.05, 0.02, 6
 FIRST_CHART = "Time to the first response"
@@ -48,22 +49,6 @@ def run(tmp_path_factory):
     return result_file.read(result), page.read_text("utf-8")
 
 
-def blocks_of(holder):
-    for block in holder.blocks:
-        yield block
-        if isinstance(block, Section | Fold):
-            yield from blocks_of(block)
-
-
-def charts_of(result):
-    document = run_document.document(report_of(result))
-    return {
-        block.plot.title: block.plot
-        for block in blocks_of(document)
-        if isinstance(block, Figure)
-    }
-
-
 def at(values, q):
     """The least value with that share of all at or below it."""
     return np.sort(values)[max(math.ceil(q * len(values)) - 1, 0)]
@@ -76,7 +61,7 @@ def test_a_chart_shows_the_quantiles_of_each_slice(run, title, least) -> None:
     result, page = run
     requests = result.requests
     assert requests.count(Outcome.OK) == len(requests) == 40, result.errors
-    chart = charts_of(result)[title]
+    chart = charts_of(report_of(result))[title]
     seconds = (
         requests.first - requests.intended
         if title == FIRST_CHART
@@ -130,6 +115,6 @@ def test_a_run_without_streams_has_no_such_charts(run) -> None:
         duration_seconds=result.duration_seconds,
         sender_cpu_seconds=0.1,
     )
-    charts = charts_of(bare)
+    charts = charts_of(report_of(bare))
     assert "Latency by percentile" in charts
     assert not {FIRST_CHART, GAP_CHART} & charts.keys()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loadtests.engine import Options, run_closed
+from loadtests.report import run_document
 from loadtests.result import About, Outcome, Requests, RunResult, Verdict
+from pages.blocks import Figure, Fold, Section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadtests.report.run_report import RunReport
+    from pages.plots import Plot
 
 SECONDS = 40.0
 
@@ -83,3 +91,17 @@ def of_waits(waits: np.ndarray, seconds: float = 100.0) -> RunResult:
     return RunResult.of(
         about(), requests, duration_seconds=seconds, sender_cpu_seconds=1.0
     )
+
+
+def blocks_of(holder: Any) -> Iterator[Any]:
+    """Every block of a document, also within sections and folds."""
+    for block in holder.blocks:
+        yield block
+        if isinstance(block, Section | Fold):
+            yield from blocks_of(block)
+
+
+def charts_of(report: RunReport) -> dict[str, Plot]:
+    """The charts of its page by title."""
+    blocks = blocks_of(run_document.document(report))
+    return {b.plot.title: b.plot for b in blocks if isinstance(b, Figure)}

@@ -50,6 +50,7 @@ QUICK = (
     "partition",
     "sidecar-killed",
 )
+REST = sorted(set(SHIPPED) - LONG - set(QUICK))
 
 
 def ours(document: dict[str, Any]) -> dict[str, Any]:
@@ -178,19 +179,11 @@ def test_every_kind_of_fault_has_an_experiment():
     assert len(SHIPPED) >= 18
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)]
+)
 def test_short_form(name, run):
-    for other in QUICK:
-        future = run(other, short(other))
-        if other == name:
-            mine = future
-    assert_ended(name, mine.result())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(SHIPPED) - LONG - set(QUICK)))
-def test_short_form_of_the_rest(name, run):
-    for other in sorted(set(SHIPPED) - LONG - set(QUICK)):
+    for other in QUICK if name in QUICK else REST:
         future = run(other, short(other))
         if other == name:
             mine = future
