@@ -114,7 +114,7 @@ def test_sigint_ends_it_in_time_while_a_look_through_probe_hangs(
     code, seconds = sidecar.end(signal.SIGINT)
     playground.triton.thaw()
     assert code == 0
-    assert seconds < patience(5)
+    assert seconds < patience(10)  # of that 5 for requests under way
 
 
 @pytest.fixture(scope="module")
