@@ -330,7 +330,7 @@ def _judge_models(
             if verdict is not None and verdict.outcome == "cached":
                 # With larger inputs, where the model takes them.
                 verdict = probe.attempt(target)
-            if access.grpc.is_waiting and verdict and verdict.outcome != "ok":
+            if access.grpc.is_waiting and verdict and verdict.outcome == "timeout":
                 given_up[place] = access.grpc, time.monotonic()
             reason = "the probe had nothing to ask"
         if verdict is None:

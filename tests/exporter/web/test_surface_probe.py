@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -200,15 +201,17 @@ async def test_a_scrape_timeout_that_is_none_is_not_used(seconds):
 async def test_a_model_with_an_unanswered_request_gets_no_second_one():
     """Triton executes both: each scrape of a slow model would make its queue longer."""
     header = {"x_prometheus_scrape_timeout_seconds": "2"}
-    with FakeTriton([FakeModel("slow"), FakeModel("m")]) as fake:
+    models = [FakeModel(name) for name in ("slow", "then_fails", "well")]
+    with FakeTriton(models) as fake:
         fake.on("infer", model="slow").reply(Hung())
+        fake.on("infer", model="then_fails").reply(INTERNAL)
         async with serving(start=False, multi_target=ALLOWED) as served:
             for _ in range(3):
                 answer = await served.ask(f"/probe?target={fake.grpc}", **header)
                 assert answer.values("triton_probe_success", model="slow") == [0]
                 assert answer.values("probe_success") == [0]
     asked = [r.model for r in fake.requests if r.operation == "infer"]
-    assert asked.count("slow") == 1
+    assert Counter(asked) == {"slow": 1, "then_fails": 3, "well": 3}
 
 
 async def test_no_probe_under_way_holds_the_process_at_its_end():
