@@ -53,6 +53,7 @@ class UncancelledCalls:
 
         Raises:
             DeadlineError: it takes longer.
+            UnsendableError: no thread could be started for it.
             UnavailableError: the client was closed.
         """
         if self._last is not None:
@@ -61,6 +62,8 @@ class UncancelledCalls:
         too_late = threading.Event()
 
         def run() -> None:
+            if not ended.set_running_or_notify_cancel():
+                return
             try:
                 _CALLS.add(ended)
                 spare_seconds = self._begin()
@@ -73,6 +76,8 @@ class UncancelledCalls:
 
         self._workers.run(run)
         wait((ended,), timeout_seconds)
+        if ended.cancel():
+            raise errors.UnsendableError("no thread can be started to send a request")
         if not ended.done():
             too_late.set()
             raise errors.DeadlineError(f"no answer within {timeout_seconds:g} s")
