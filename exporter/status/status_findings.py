@@ -197,7 +197,7 @@ _SLOW_PROBES: Final[Mapping[Outcome, tuple[str, str]]] = {
         "TritonProbesFailing",
     ),
     "backlog": (
-        "serves other clients, but a probe got no answer in time: slow, or a long queue",
+        "serves other clients, but had no room for a probe in time: slow, or a long queue",
         "TritonQueueGrowth",
     ),
 }

@@ -93,6 +93,7 @@ class Workers:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # else its answer is kept until the next one
             with self._lock:
                 self._unfinished -= 1
 

@@ -143,10 +143,9 @@ class GrpcClient:
         """Close the channel, once the answers under way have ended."""
         self._calls.close(self._channel.close)
 
-    @property
-    def is_waiting(self) -> bool:
-        """True while an inference has no whole answer, also one that was given up."""
-        return self._calls.under_way > 0
+    def is_waiting(self, model: str) -> bool:
+        """Return whether a request to the model has no whole answer, a given-up one included."""
+        return self._calls.is_under_way(model)
 
     def live(self, *, timeout_seconds: float) -> bool:
         """Return whether the server says it is live."""
@@ -292,7 +291,9 @@ class GrpcClient:
                 reply = infer(message, timeout=deadline_seconds, metadata=metadata)
             return reply, time.perf_counter() - started
 
-        reply, duration = self._calls.answer(ask, timeout_seconds=timeout_seconds)
+        reply, duration = self._calls.answer(
+            ask, model=request.model, timeout_seconds=timeout_seconds
+        )
         return InferReply(outputs_of(parsed(reply)), duration)
 
     def infer_stream(
@@ -305,9 +306,10 @@ class GrpcClient:
         metadata = (*self._metadata, *request.headers.items())
         infer = self._infer_stub.ModelStreamInfer
 
+        faults: list[errors.TritonError] = []
+
         def ask(deadline_seconds: float, too_late: threading.Event) -> InferReply:
             streamed = StreamedReply(time.perf_counter())
-            failure = ""
             with translated_errors():
                 # A single message half-closes the stream; Triton finishes what it has.
                 stream = infer(
@@ -315,17 +317,28 @@ class GrpcClient:
                 )
                 # To its end, also after an error: see `UncancelledCalls`.
                 for part in stream:
-                    failure = failure or part.error_message
-                    if part.infer_response.outputs and not (
-                        failure or too_late.is_set()
-                    ):
+                    if part.error_message:
+                        faults.append(errors.ModelError(part.error_message))
+                    if too_late.is_set():
+                        streamed = StreamedReply(0.0)
+                    elif part.infer_response.outputs and not faults:
                         now = time.perf_counter()
-                        streamed.add(outputs_of(part.infer_response), now)
-            if failure:
-                raise errors.ModelError(failure)
+                        try:
+                            streamed.add(outputs_of(part.infer_response), now)
+                        except errors.ProtocolError as error:
+                            faults.append(error)
             return streamed.ended(time.perf_counter())
 
-        return self._calls.answer(ask, timeout_seconds=timeout_seconds)
+        try:
+            reply = self._calls.answer(
+                ask, model=request.model, timeout_seconds=timeout_seconds
+            )
+        except errors.DeadlineError:
+            if not faults:
+                raise
+        if faults:
+            raise faults[0]
+        return reply
 
     def _call(self, method: str, message: object, timeout_seconds: float) -> Any:
         """Ask once, and once more if the name has come to stand for another server."""

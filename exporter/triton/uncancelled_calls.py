@@ -1,15 +1,16 @@
 """Calls that are not cancelled when their caller has waited long enough.
 
-Before 2.57 Triton can crash when a client cancels a request, by its deadline too, while the
-answer is being sent (server#7368 and server#8034). Of timeouts that fell into the last
-milliseconds of a stream, one in some dozen ended Triton 2.51. So the answer is read to its
-end all the same, and dropped.
+Before 2.57 Triton can crash when a client cancels a request, including by its deadline, while
+the answer is being sent (server#7368 and server#8034): a few dozen timeouts that fell into
+the last milliseconds of a stream ended Triton 2.51. So the answer is still read to its end,
+and dropped.
 """
 
 from __future__ import annotations
 
 import atexit
 import threading
+from collections import Counter
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,9 +27,9 @@ LONGEST_SECONDS: Final = 300.0
 _MOST_CALLS: Final = 64
 """Calls under way; any more are cancelled at their callers' timeouts."""
 _MOST_THREADS: Final = 1000
-"""More than callers at any time."""
+"""More than `_MOST_CALLS` and the callers at any time."""
 _EXIT_SECONDS: Final = 5.0
-"""Time that the process's end is put off for calls under way: it cancels them, too."""
+"""Time that the process's end is put off for calls under way, which it would cancel."""
 _CALLS: Final[set[Future[Any]]] = set()
 """Those under way, of all clients."""
 
@@ -40,24 +41,29 @@ class UncancelledCalls:
         # Kept: a new thread's first call measures 0.1 ms too much.
         self._workers = Workers(_MOST_THREADS, "infer")
         self._lock = threading.Lock()
-        self._under_way = 0
+        self._under_way: Counter[str] = Counter()
+        """Calls that have not ended, by model."""
         self._last: Callable[[], None] | None = None
 
     def answer(
-        self, call: Callable[[float, threading.Event], T], *, timeout_seconds: float
+        self,
+        call: Callable[[float, threading.Event], T],
+        *,
+        model: str,
+        timeout_seconds: float,
     ) -> T:
-        """Return what the call returns, or raise what it raises.
+        """Return what the call to this model returns, or raise what it raises.
 
         The call gets its deadline in seconds, and an event that is set when its answer
         came too late.
 
         Raises:
             DeadlineError: it takes longer.
-            UnsendableError: no thread could be started for it.
-            UnavailableError: the client was closed.
+            UnsendableError: no thread was free for it.
+            UnreachableError: the client was closed.
         """
         if self._last is not None:
-            raise errors.UnavailableError("the client was closed")
+            raise errors.UnreachableError("the client was closed")
         ended: Future[T] = Future()
         too_late = threading.Event()
 
@@ -66,46 +72,49 @@ class UncancelledCalls:
                 return
             try:
                 _CALLS.add(ended)
-                spare_seconds = self._begin()
+                spare_seconds = self._begin(model)
                 ended.set_result(call(timeout_seconds + spare_seconds, too_late))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 ended.set_exception(error)
             finally:
                 _CALLS.discard(ended)
-                self._end()
+                self._end(model)
 
-        self._workers.run(run)
+        try:
+            self._workers.run(run)
+        except RuntimeError as error:
+            raise errors.UnsendableError(str(error)) from None
         wait((ended,), timeout_seconds)
         if ended.cancel():
-            raise errors.UnsendableError("no thread can be started to send a request")
+            raise errors.UnsendableError("no thread was free to send the request")
         if not ended.done():
             too_late.set()
             raise errors.DeadlineError(f"no answer within {timeout_seconds:g} s")
         return ended.result()
 
-    @property
-    def under_way(self) -> int:
-        """Return the number of calls that have not ended, of callers or given up."""
-        return self._under_way
+    def is_under_way(self, model: str) -> bool:
+        """Return whether a call to the model has not ended, a given-up one included."""
+        return self._under_way[model] > 0
 
     def close(self, close: Callable[[], None]) -> None:
         """Call `close` once no call is under way."""
-        self._workers.close()
         with self._lock:
             self._last = close
-            if self._under_way:
-                return
-        close()
+            is_idle = not self._under_way
+        self._workers.close()
+        if is_idle:
+            close()
 
-    def _begin(self) -> float:
+    def _begin(self, model: str) -> float:
         """Return for how long the call may go on after its caller's timeout."""
         with self._lock:
-            self._under_way += 1
-            return LONGEST_SECONDS if self._under_way <= _MOST_CALLS else 0.0
+            self._under_way[model] += 1
+            is_within = self._under_way.total() <= _MOST_CALLS
+            return LONGEST_SECONDS if is_within else 0.0
 
-    def _end(self) -> None:
+    def _end(self, model: str) -> None:
         with self._lock:
-            self._under_way -= 1
+            self._under_way -= Counter((model,))
             if self._under_way or self._last is None:
                 return
         self._last()

@@ -136,7 +136,10 @@ class MultiTarget:
         address = network_of(peer)
         self._enter(address, config.multi_target.max_concurrent)
         for place, (client, since) in list(self._given_up.items()):
-            if not client.is_waiting or time.monotonic() - since > _WAIT_SECONDS:
+            if (
+                not client.is_waiting(place[1][0])
+                or time.monotonic() - since > _WAIT_SECONDS
+            ):
                 del self._given_up[place]
         workers = Workers(1, "multi-target")
         try:
@@ -319,7 +322,8 @@ def _judge_models(
         elif remaining <= 0:
             verdict, reason = None, "the scrape's own timeout left no time for it"
         elif place in given_up:
-            verdict, reason = _UNANSWERED, ""
+            verdict = _UNANSWERED if target.protocol == "grpc" else None
+            reason = _UNANSWERED.detail
         else:
             patience = min(module.timeout_seconds, remaining)
             hurried = module.model_copy(
@@ -330,7 +334,7 @@ def _judge_models(
             if verdict is not None and verdict.outcome == "cached":
                 # With larger inputs, where the model takes them.
                 verdict = probe.attempt(target)
-            if access.grpc.is_waiting and verdict and verdict.outcome == "timeout":
+            if access.grpc.is_waiting(target.key[0]):
                 given_up[place] = access.grpc, time.monotonic()
             reason = "the probe had nothing to ask"
         if verdict is None:

@@ -186,6 +186,13 @@ class StreamCall(Call):
                 outcome, message = Outcome.OK, None
         super().ended(outcome, now, message)
 
+    def lost(self, reason: str) -> None:
+        """Handle a stream that broke off."""
+        if self.failure is None:
+            super().lost(reason)
+        else:
+            self.ended(Outcome.ERROR, perf_counter(), reason)
+
     def _succeeded(self, now: float, fault: str | None) -> None:
         if self.tokens and self.recorder is not None and self.failure is None:
             self.recorder.count_tokens(self.index, self.tokens)

@@ -266,8 +266,6 @@ class Http2Connection(asyncio.Protocol):
             return
         if stream.waiting.path is not None:
             rest = stream.waiting.receive_part(stream.content)
-            if number not in self._streams:
-                return  # given up for what has come
             if len(rest) < len(stream.content):
                 # The rest came in this frame.
                 self._keeping.drop(stream.kept)

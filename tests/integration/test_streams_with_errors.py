@@ -38,10 +38,14 @@ FAILS = streaming(
 X = np.ones(1, np.float32)
 
 
+HANGS = streaming("sender.send(refusal('then'))", "time.sleep(2)")
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     models = tmp_path_factory.mktemp("models")
     write_model(models, "fails", config(DECOUPLED), FAILS)
+    write_model(models, "fails_and_hangs", config(DECOUPLED), HANGS)
     with EmbeddedTriton(models) as server:
         yield server
 
@@ -56,6 +60,14 @@ def test_the_sidecars_client_reads_such_a_stream_to_its_end(server):
 
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
         list(pool.map(ask, range(STREAMS)))
+    client.close()
+
+
+def test_an_error_counts_though_the_stream_does_not_end_in_time(server):
+    client = GrpcClient(server.grpc)
+    request = InferRequest("fails_and_hangs", "1", "c", {"x": X}, {"x": "FP32"})
+    with pytest.raises(ModelError, match="then"):
+        client.infer_stream(request, timeout_seconds=1)
     client.close()
 
 

@@ -91,7 +91,7 @@ class SyntheticProbe:
         before, self._loaded_at = self._loaded_at, inventory.loaded_at
         self._backlogs = {
             key: backlog
-            for key, backlog in self._backlogs.items()
+            for key, backlog in list(self._backlogs.items())
             if key in kept and before.get(key) == inventory.loaded_at.get(key)
         }
         self._flights.keep(inventory.models)

@@ -25,8 +25,8 @@ _REFUSALS: Final = frozenset({"invalid", "model_error", "bad_output", "timeout"}
 """Outcomes that larger inputs may cause by themselves."""
 _TAKEN: Final = frozenset({"ok", "stalled", "bad_output"})
 """Outcomes of a model that took the inputs."""
-_ANSWERS: Final = _TAKEN | {"cached", "invalid", "model_error"}
-"""Outcomes of a model that answered."""
+_ANSWERS: Final = _TAKEN | {"cached", "invalid", "model_error", "configuration"}
+"""Outcomes after which no request of ours can be waiting."""
 _NO_SUCH_MODEL: Final = ("NOT_FOUND:", "HTTP 404:", "HTTP 405:")
 """Beginnings of refusals that are not of the inputs."""
 _RETRY_SECONDS: Final = 3600.0

@@ -156,7 +156,7 @@ def test_one_thing_wrong_is_one_finding_and_one_state(sample, state, subject, te
     ("outcome", "text", "runbook"),
     [
         ("stalled", "a streamed answer to a probe came later", "TritonProbesFailing"),
-        ("backlog", "serves other clients, but a probe got no", "TritonQueueGrowth"),
+        ("backlog", "serves other clients, but had no room", "TritonQueueGrowth"),
     ],
 )
 def test_a_model_that_is_too_slow_for_its_probes_is_slow(outcome, text, runbook):

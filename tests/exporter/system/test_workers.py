@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
+
+import numpy as np
+from waiting import wait_until
 
 from exporter.system.workers import Workers
 
@@ -14,6 +18,22 @@ async def test_a_result_nobody_waits_for_is_let_go():
     run.cancel()
     release.set()
     assert await workers.submit(lambda: "next") == "next"
+    workers.close()
+
+
+def test_an_idle_thread_keeps_nothing_of_its_last_job():
+    workers, done = Workers(1, "idle"), threading.Event()
+    answer = np.zeros(1)
+    kept = weakref.ref(answer)
+
+    def job(answer=answer):
+        assert answer is not None
+        done.set()
+
+    workers.run(job)
+    del job, answer
+    assert done.wait(20)
+    wait_until(lambda: kept() is None)
     workers.close()
 
 

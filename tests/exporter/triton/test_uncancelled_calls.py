@@ -32,11 +32,11 @@ def test_a_call_that_no_thread_took_is_not_made_later(held, monkeypatch):
     call, released, given = held
     calls = UncancelledCalls()
     with pytest.raises(errors.DeadlineError):
-        calls.answer(call, timeout_seconds=0.1)
+        calls.answer(call, model="m", timeout_seconds=0.1)
     with pytest.raises(errors.UnsendableError, match="no thread"):
-        calls.answer(call, timeout_seconds=0.1)
+        calls.answer(call, model="m", timeout_seconds=0.1)
     released.set()
-    assert calls.answer(lambda *_: "next", timeout_seconds=60) == "next"
+    assert calls.answer(lambda *_: "next", model="m", timeout_seconds=60) == "next"
     assert given == [0.1 + LONGEST_SECONDS, True]
 
 
@@ -44,11 +44,11 @@ def test_the_client_ends_with_its_last_call(held):
     call, released, _ = held
     calls, closed = UncancelledCalls(), threading.Event()
     with pytest.raises(errors.DeadlineError):
-        calls.answer(call, timeout_seconds=0.1)
+        calls.answer(call, model="m", timeout_seconds=0.1)
     calls.close(closed.set)
     assert not closed.is_set()
-    with pytest.raises(errors.UnavailableError):
-        calls.answer(call, timeout_seconds=0.1)
+    with pytest.raises(errors.UnreachableError):
+        calls.answer(call, model="m", timeout_seconds=0.1)
     released.set()
     assert closed.wait(60)
 
@@ -59,7 +59,8 @@ def test_beyond_the_limit_a_call_has_its_callers_timeout(held, monkeypatch):
     calls = UncancelledCalls()
     with ThreadPoolExecutor(3) as pool:
         asked = [
-            pool.submit(calls.answer, call, timeout_seconds=60.0) for _ in range(3)
+            pool.submit(calls.answer, call, model="m", timeout_seconds=60.0)
+            for _ in range(3)
         ]
         wait_until(lambda: len(given) == 3)
         assert sorted(given) == [60.0] + 2 * [60.0 + LONGEST_SECONDS]

@@ -60,7 +60,7 @@ def test_requests_that_wait_in_vain_are_sent_ever_less_often():
         backlog.note(TIMEOUT, 0.0)
         # None of these is an answer of the model.
         backlog.note(Verdict("timeout", is_repeated=True), 0.0)
-        for outcome in ("late", "unavailable", "configuration"):
+        for outcome in ("late", "unavailable"):
             backlog.note(Verdict(outcome, request_id="3"), 0.0)
         count = 0
         while backlog.skips():
