@@ -5,7 +5,7 @@ Triton 2.51 ended with signal 11 after some dozen such timeouts of each of these
 
 from __future__ import annotations
 
-import time
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -41,7 +41,7 @@ MODELS = {
     "refuses": ("", answering("time.sleep(0.01)", "return refusal('asked to')")),
 }
 IN_FLIGHT = 2
-SECONDS = 4.0
+TIMEOUTS = 60
 NOTES = streaming(
     "open('{begun}', 'w').close()",
     "time.sleep(2)",
@@ -70,31 +70,24 @@ def server(tmp_path_factory, notes):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_timeout_as_the_answer_comes_does_not_crash_the_server(server, model):
-    client = GrpcClient(server.grpc)
     inputs = {"x": np.ones(1, np.float32)}, {"x": "FP32"}
     request = InferRequest(model, "1", "c", *inputs)
-    ask = client.infer if model == "refuses" else client.infer_stream
-    until = time.monotonic() + SECONDS
 
     def run(seed):
-        """Return how many requests got no answer in time, and how many one."""
-        chance, late, answered = np.random.default_rng(seed), 0, 0
-        while time.monotonic() < until:
-            try:
-                ask(request, timeout_seconds=chance.uniform(0.01, 0.03))
-            except DeadlineError:
-                late += 1
-            except ModelError:
-                answered += 1
-            else:
-                answered += 1
-        return late, answered
+        """Give up so many requests, one at a time: a client cancels too many at once."""
+        client, chance, late = GrpcClient(server.grpc), np.random.default_rng(seed), 0
+        ask = client.infer if model == "refuses" else client.infer_stream
+        while late < TIMEOUTS:
+            with contextlib.suppress(ModelError):
+                try:
+                    ask(request, timeout_seconds=chance.uniform(0.01, 0.03))
+                except DeadlineError:
+                    late += 1
+            wait_until(lambda: not client.is_waiting(model))
+        client.close()
 
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
-        for late, answered in pool.map(run, range(IN_FLIGHT)):
-            assert late > 20, (late, answered)
-    assert client.ready(timeout_seconds=20)
-    client.close()
+        list(pool.map(run, range(IN_FLIGHT)))
 
 
 def test_a_sidecar_that_ends_waits_for_a_late_answer(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import COMMAND
-from waiting import patience
+from waiting import patience, wait_until
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -80,10 +80,15 @@ def test_what_we_may_not_read_is_named_with_the_header_it_wants(
     protocols, subject, up, start
 ):
     sidecar = start(*restricting(protocols))
-    page = sidecar.wait(lambda page: 0 in page.values("tritonwatch_collector_success"))
-    assert page.value("triton_up") == up
-    told = [(f["subject"], EXPECTED in f["text"]) for f in findings(sidecar)]
-    assert (subject, True) in told
+    sidecar.wait(lambda page: 0 in page.values("tritonwatch_collector_success"))
+
+    def named():
+        """Return the subjects whose finding names the header."""
+        return [f["subject"] for f in findings(sidecar) if EXPECTED in f["text"]]
+
+    # On a busy machine another collector may have failed first.
+    wait_until(lambda: subject in named(), named)
+    assert sidecar.page().value("triton_up") == up
 
 
 def test_an_audit_says_what_it_may_not_ask(tmp_path):
