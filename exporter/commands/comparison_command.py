@@ -298,6 +298,8 @@ async def _compare(
     sidecar = Sidecar(config, seed=settings.seed)
     sidecar.start()
     started = reported_at = time.monotonic()
+    # Once begun it may begin again, after a reload, and have a problem until then.
+    patience = _STARTING_SECONDS
     try:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
@@ -307,9 +309,12 @@ async def _compare(
                 _decided(report) or now - started > duration_seconds
             ):
                 return report
-            if report is None and now - started > _STARTING_SECONDS:
+            if report is None and now - started > patience:
                 raise ConfigError("compare", [_reason(sidecar)])
-            if report is not None and now - reported_at >= 1:
+            if report is None:
+                continue
+            patience = max(patience, duration_seconds)
+            if now - reported_at >= 1:
                 reported_at = now
                 progress(
                     f"{sum(report.document['pairs'].values())} pairs, "

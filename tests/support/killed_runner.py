@@ -44,7 +44,7 @@ class Ended:
     unrecorded: int
     """How many of them before the fault's undo record was on disk."""
     early: bool
-    """Whether it was ended; else it came to its own end."""
+    """True if a signal ended it, False if it finished by itself."""
     journal: str
     """Its journal as it was then."""
 

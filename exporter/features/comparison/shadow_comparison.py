@@ -287,7 +287,9 @@ class Shadow:
         keys = (champion.key, challenger.key)
         loads = inventory.loads(keys)
         if self.keys is not None and (keys, loads) != (self.keys, self.loads):
-            # Another model is compared now: earlier findings do not apply to it.
+            # Another model is compared now: earlier findings do not apply to it. Before
+            # the pairs, since no pair and a problem are a comparison that cannot begin.
+            self.problem = ""
             self.pairs = self._new_pairs()
             self._open.clear()
         self.keys, self.loads = keys, loads

@@ -68,7 +68,7 @@ class Deployment:
         )
 
     def wrong(self) -> list[str]:
-        """What is not as before a fault, seen from outside."""
+        """Return what the fault has left behind, as seen from outside."""
         found = []
         server = ProcessRef.of(self._triton.pid)
         if server is not None and self._triton.running:

@@ -111,6 +111,16 @@ def test_another_latest_version_or_load_begins_anew(shadow):
     assert found.pairs is not second
 
 
+def test_a_model_that_is_back_is_no_problem_though_its_next_pair_has_to_wait(shadow):
+    found = shadow(budget={"idle_pairs_per_second": 0.001})
+    first = found.pairs
+    shadow.hold("1")
+    until(found, lambda: "m:2 is not among" in found.problem)
+    shadow.hold("1", "2", loaded_at=1.0)
+    until(found, lambda: found.pairs is not first)
+    assert found.problem == ""
+
+
 def test_final_verdicts_stay_with_a_model_that_left_and_not_with_a_new_version(shadow):
     found = shadow(champion="m:1", challenger="m", max_pairs=100)
     until(found, lambda: found.complete)
