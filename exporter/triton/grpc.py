@@ -336,6 +336,7 @@ class GrpcClient:
         except errors.DeadlineError:
             if not faults:
                 raise
+            raise faults[0] from None
         if faults:
             raise faults[0]
         return reply
