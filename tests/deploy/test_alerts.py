@@ -30,6 +30,14 @@ EXPRESSIONS = [
     for group in GROUPS
     for rule in group["rules"]
 ]
+EVERY_EXPRESSION = [
+    *EXPRESSIONS,
+    *(
+        pytest.param(rule["expr"], id=f"written/{rule['record']}")
+        for group in yaml.safe_load(rules_file([]))["groups"]
+        for rule in group["rules"]
+    ),
+]
 SECTIONS = ("## Meaning", "## Impact", "## Diagnosis", "## Mitigation")
 
 
@@ -147,17 +155,15 @@ def test_rules_ask_for_series_and_labels_of_the_catalogue(expression) -> None:
         assert selector.labels <= names[selector.metric] | promql.FOREIGN_LABELS
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        *EXPRESSIONS,
-        *(
-            pytest.param(rule["expr"], id=f"written/{rule['record']}")
-            for group in yaml.safe_load(rules_file([]))["groups"]
-            for rule in group["rules"]
-        ),
-    ],
-)
+@pytest.mark.parametrize("expression", EVERY_EXPRESSION)
+def test_two_fleets_in_one_prometheus_are_never_mixed(expression) -> None:
+    assert not re.search(r"\bsum ?\((?!rate)", expression), "a sum over everything"
+    for labels in re.findall(r"\b(?:by|on) ?\(([^)]*)\)", expression):
+        names = set(labels.replace(" ", "").split(","))
+        assert names >= {"job", "instance"} or names >= {"cluster", "namespace", "job"}
+
+
+@pytest.mark.parametrize("expression", EVERY_EXPRESSION)
 def test_windows_hold_at_prometheus_scrape_interval_of_a_minute(expression) -> None:
     for number, unit in re.findall(r"\[(\d+)([smhd])[\]:]", expression):
         assert int(number) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[unit] >= 4 * 60

@@ -1,6 +1,6 @@
-"""Prometheus rules for the configured objectives, for a fleet of sidecars.
+"""Prometheus rules for the configured objectives, for each fleet of sidecars.
 
-Everything is summed over replicas before it is divided, since an average of ratios is
+A fleet is the sidecars of one job, namespace and cluster. Everything is summed over replicas before it is divided, since an average of ratios is
 no ratio. The windows and factors are those of the SRE workbook (chapter 5, "Alerting on
 SLOs", method 6: multiwindow, multi-burn-rate). The long window makes the alert
 significant, the short one lets it end soon after the problem.
@@ -25,6 +25,8 @@ _HEADER: Final = """\
 # Written by `tritonwatch rules`; write it again when the objectives change.
 """
 _DASHBOARD: Final = "/d/tritonwatch-slo"
+_FLEET: Final = ("cluster", "namespace", "job")
+"""Labels that the sidecars of one fleet share; staging must not dilute production."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,11 @@ def _error_ratio(name: str, window: str) -> str:
     bad = f'triton_slo_events_total{{slo="{name}",outcome="bad"}}[{window}]'
     every = f'triton_slo_events_total{{slo="{name}"}}[{window}]'
     # Without events there is no ratio: prevent 0 / 0, which is NaN.
-    return f"sum by (slo) (rate({bad})) / (sum by (slo) (rate({every})) > 0)"
+    return f"{_sum_by('slo')} (rate({bad})) / ({_sum_by('slo')} (rate({every})) > 0)"
+
+
+def _sum_by(*labels: str) -> str:
+    return f"sum by ({', '.join((*_FLEET, *labels))})"
 
 
 def _allowed(objective: Objective) -> str:
@@ -190,7 +196,7 @@ def _burning(objective: Objective, pair: Burn) -> str:
         f"(slo:sli_error:ratio_rate{pair.long}{selector} > {limit}\n"
         f"  and slo:sli_error:ratio_rate{pair.short}{selector} > {limit}\n"
         # One bad event of a quiet hour is no rate. It is extrapolated to almost 2.
-        f"  and sum by (slo) (increase({bad}[{pair.long}])) >= 2)"
+        f"  and {_sum_by('slo')} (increase({bad}[{pair.long}])) >= 2)"
     )
 
 
@@ -212,24 +218,27 @@ def _fleet() -> dict[str, Any]:
 def _fleet_quantiles() -> Iterator[tuple[str, str]]:
     metric = "triton_request_duration_seconds"
     for label, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-        expression = histogram_promql.quantile(q, metric, "5m", "model", "version")
+        expression = histogram_promql.quantile(
+            q, metric, "5m", *_FLEET, "model", "version"
+        )
         # Without requests a quantile is NaN, which must not be recorded.
         yield f"model_version:{metric}:{label}_rate5m", f"({expression}) >= 0"
 
 
 def _fleet_load() -> Iterator[tuple[str, str]]:
-    requests = 'sum by ({by}) (rate(triton_requests_total{{outcome="success"}}[5m]))'
-    queue = "sum by ({by}) (rate(triton_model_queue_seconds_total[5m]))"
-    for level, by in (("model", "model"), ("instance", "instance")):
+    for level in ("model", "instance"):
+        total = _sum_by(level)
+        queue = f"{total} (rate(triton_model_queue_seconds_total[5m]))"
+        served = f'{total} (rate(triton_requests_total{{outcome="success"}}[5m]))'
         yield (
             f"{level}:triton_queue_seconds_per_request:rate5m",
-            f"{queue.format(by=by)} / ({requests.format(by=by)} > 0)",
+            f"{queue} / ({served} > 0)",
         )
     yield (
         "model:triton_requests:rate5m",
-        "sum by (model) (rate(triton_requests_total[5m]))",
+        f"{_sum_by('model')} (rate(triton_requests_total[5m]))",
     )
     yield (
         "instance:triton_busy:ratio_rate5m",
-        "sum by (instance) (rate(triton_model_busy_seconds_total[5m]))",
+        f"{_sum_by('instance')} (rate(triton_model_busy_seconds_total[5m]))",
     )

@@ -166,6 +166,18 @@ def test_replicas_are_summed_before_they_are_divided(promtool, tmp_path) -> None
     check(promtool, tmp_path, given, "2h", set())
 
 
+def test_a_load_test_of_staging_hides_no_burn_of_production(promtool, tmp_path) -> None:
+    given = [
+        {**entry, "series": entry["series"].replace("{", f'{{job="{job}",')}
+        for job, counts in (
+            ("staging", ("0+9000x120", "0x120")),
+            ("production", ("0+80x120", "0+20x120")),
+        )
+        for entry in series(*counts)
+    ]
+    check(promtool, tmp_path, given, "62m", set(ALERTS))
+
+
 def test_an_objective_too_lax_to_burn_fast_has_no_alert_that_cannot_fire() -> None:
     text = rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos))
     (lax,) = [
@@ -179,7 +191,7 @@ def test_an_objective_too_lax_to_burn_fast_has_no_alert_that_cannot_fire() -> No
     expression = (
         '(slo:sli_error:ratio_rate3d{slo="lax"} > 1 * 0.5\n'
         '  and slo:sli_error:ratio_rate6h{slo="lax"} > 1 * 0.5\n'
-        "  and sum by (slo) (increase("
+        "  and sum by (cluster, namespace, job, slo) (increase("
         'triton_slo_events_total{slo="lax",outcome="bad"}[3d])) >= 2)'
     )
     assert alert["expr"] == expression
