@@ -51,7 +51,7 @@ class BackendPageCollector:
         self._chosen = ChosenSeries(settings.backend_metrics)
         self._tokens: dict[ModelKey, TokenCounts] = {}
         self._gone = OwnCounts()
-        """Our own requests to models that are no longer listed."""
+        """Our own requests to names that are no longer listed and had no counter."""
         self._started = False
         """True once the page was read with models known: later ones are new."""
 
@@ -76,6 +76,12 @@ class BackendPageCollector:
                 counts.server_gone(self._ours(before, key))
             raise
         page = page_of(body, self._chosen)
+        for key in self._tokens.keys() - models - page.backend.keys():
+            # No counter of the page includes our requests to it any longer.
+            if self._access.own.forget(key):
+                del self._tokens[key]
+        if not self._tokens:
+            self._gone = OwnCounts()
         # The ledger is read again after the page, as with the statistics.
         after = self._access.own.snapshot()
         for key in models:
@@ -83,10 +89,7 @@ class BackendPageCollector:
                 self._tokens[key] = TokenCounts(is_new=self._started)
         self._started = self._started or bool(models)
         samples = list(self._backends.samples(page, models))
-        for key, counts in list(self._tokens.items()):
-            if key not in models and key not in page.backend:
-                del self._tokens[key]
-                continue
+        for key, counts in self._tokens.items():
             ours = self._ours(before, key), self._ours(after, key)
             fields = page.backend.get(key, {})
             counts.advance(TokenRead(0, *ours, fields, None, TokenEstimate()))

@@ -281,32 +281,38 @@ def test_with_no_source_there_is_nothing_and_not_zero():
     assert counts.total("output") is None
 
 
-def test_own_tokens_stay_own_while_the_list_lacks_their_model_for_one_read():
+def test_own_tokens_are_those_of_the_counter_that_includes_them():
     specs = {(name, ""): ModelSpec(name, "", (), (), 0) for name in ("llm", "other")}
     with contextlib.closing(PageServer()) as page:
         access = access_to(page.client, metrics=page.client)
         collector = BackendPageSettings().build(access)
 
-        def production(tokens, listed):
-            access.board.publish(Inventory(models=listed))
+        def production(listed="llm other", **counters):
+            models = {key: specs[key] for key in specs if key[0] in listed}
+            access.board.publish(Inventory(models=models))
             page.body = "".join(
                 f'vllm:generation_tokens_total{{model_name="{name}"}} {tokens}\n'
-                for name, _ in specs
+                for name, tokens in counters.items()
             ).encode()
             return {
-                s.labels: s.value
+                s.labels[0]: s.value
                 for s in collector.collect()
                 if s.spec is catalogue.TOKENS
             }
 
-        production(1000, specs)
+        production(llm=1000, other=1000)
         for key in specs:
             with access.own.request([(key, 1)]) as sent:
                 sent.reply = InferReply((), 0.1, tokens=Tokens(0, 300))
-        found = production(1310, specs)
-        assert found == {(*key, *BACKEND): 10 for key in specs}
-        assert production(1310, {("other", ""): specs["other", ""]}) == found
-        assert production(1310, specs) == found
+        found = production(llm=1310, other=1310)
+        assert found == {"llm": 10, "other": 10}
+        assert production(llm=1310, other=1310, listed="other") == found
+        assert production(llm=1310, other=1310) == found
+        # One is unloaded: ours to it are in no counter of the page now.
+        assert production(other=1330, listed="other") == {"other": 30}
+        assert production(other=1340, listed="other") == {"other": 40}
+        assert production(listed="") == {}
+        assert production(llm=20) == {"llm": 20}
 
 
 def test_time_at_work_is_what_the_backend_reports_and_no_more_than_passed():
