@@ -158,6 +158,8 @@ class AccessLogCollector:
             LineFollower(path, access.clock, owner=settings.owner)
             for path in settings.paths
         ]
+        self._foreign: set[Path] = set()
+        """Logs whose latest lines are all malformed."""
         self._outcomes = ClientOutcomes(SOURCE, access)
         self._lines: Counter[str] = Counter(
             dict.fromkeys(("counted", "own", "other", "unknown_model", "malformed"), 0)
@@ -168,7 +170,7 @@ class AccessLogCollector:
 
         Raises:
             SourceError: no log can be read.
-            PartialResultError: some cannot, or no line has had a known format yet.
+            PartialResultError: some cannot, or have another format.
         """
         seconds = self._settings.deadline_seconds * _SHARE_OF_DEADLINE
         until = self._access.clock() + seconds
@@ -178,15 +180,19 @@ class AccessLogCollector:
         unreadable: list[str] = []
         for follower in self._followers:
             try:
-                for lines in follower.poll(until, most_bytes):
-                    self._count(lines)
+                for lines in filter(None, follower.poll(until, most_bytes)):
+                    self._foreign.discard(follower.path)
+                    if self._count(lines) == {"malformed"}:
+                        self._foreign.add(follower.path)
             except SourceError as error:
                 unreadable.append(str(error))
         samples = [*self._outcomes.samples(), *self._line_samples()]
         if len(unreadable) == len(self._followers):
             raise SourceError("; ".join(unreadable))
-        if 0 < self._lines["malformed"] == self._lines.total():
-            unreadable.append("no line has a format of deploy/nginx or deploy/envoy")
+        unreadable += (
+            f"{path}: no recent line has a format of deploy/nginx or deploy/envoy"
+            for path in sorted(self._foreign)
+        )
         if unreadable:
             raise PartialResultError(samples, SourceError("; ".join(unreadable)))
         return samples
@@ -196,10 +202,15 @@ class AccessLogCollector:
         for follower in self._followers:
             follower.close()
 
-    def _count(self, lines: Iterable[bytes]) -> None:
+    def _count(self, lines: Iterable[bytes]) -> set[str]:
+        """Count lines; return their outcomes."""
+        outcomes: set[str] = set()
         # Lines have neither times nor ids, so most are alike and parsed once.
         for line, number in Counter(lines).items():
-            self._lines[self._outcome_of(line, number)] += number
+            outcome = self._outcome_of(line, number)
+            self._lines[outcome] += number
+            outcomes.add(outcome)
+        return outcomes
 
     def _outcome_of(self, line: bytes, number: int) -> str:
         try:

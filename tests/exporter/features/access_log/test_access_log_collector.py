@@ -57,15 +57,25 @@ def counted(samples, spec):
     return {s.labels: s.value for s in samples if s.spec is spec and s.value}
 
 
-def test_a_log_of_a_foreign_format_alone_is_a_failure_and_not_silence(collecting, log):
-    with log.open("a") as file:
-        file.write('1.2.3.4 - - "POST /v2/models/m/infer HTTP/1.1" 502 0\n')
-    with pytest.raises(PartialResultError, match="no line has a format") as caught:
-        collecting.collect()
-    lines = counted(caught.value.samples, catalogue.ACCESS_LOG_LINES)
-    assert lines == {("malformed",): 1}
-    write(log, request(502))
-    assert counted(collecting.collect(), catalogue.CLIENT_REQUESTS)
+def test_a_log_of_a_foreign_format_is_a_failure_beside_another_and_after_a_reload(
+    access, log, tmp_path
+):
+    other = tmp_path / "other.log"
+    collector = AccessLogSettings(paths=(other, log)).build(access)
+    other.write_bytes(b"")
+    collector.collect()
+    for number in (1, 2):
+        write(other, request(502))
+        write(log, '1.2.3.4 - - "POST /v2/models/m/infer HTTP/1.1" 502 0')
+        with pytest.raises(PartialResultError, match=f"{log}: no recent line") as found:
+            collector.collect()
+        with pytest.raises(PartialResultError):
+            collector.collect()
+        lines = counted(found.value.samples, catalogue.ACCESS_LOG_LINES)
+        assert lines == {("malformed",): number, ("counted",): 2 * number - 1}
+        write(log, request(502))
+        assert counted(collector.collect(), catalogue.CLIENT_REQUESTS)
+    collector.close()
 
 
 def test_each_line_is_counted_once_by_what_it_is(collecting, log):
