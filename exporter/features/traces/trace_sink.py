@@ -159,6 +159,7 @@ class _Model:
     is_one_token: bool
     """True if each of its responses is one token."""
     responses: Histogram = field(default_factory=Histogram)
+    unanswered: int = 0
     time_per_token: Histogram = field(default_factory=Histogram)
     phases: dict[str, Histogram] = field(default_factory=dict)
     goodput: tuple[_Goodput, ...] = ()
@@ -283,7 +284,8 @@ class TraceSink:
             for key, model in self._models.items():
                 if model.is_one_token:
                     sent = model.responses
-                    found[key] = KnownTokens(sent.count, round(sent.sum))
+                    requests = sent.count + model.unanswered
+                    found[key] = KnownTokens(requests, round(sent.sum))
         return found
 
     def _is_one_token(self, name: str) -> bool:
@@ -324,6 +326,7 @@ def _record(
     ]
     model.request.record(totals, at)
     unanswered = sum(trace.is_unanswered for trace in batch)
+    model.unanswered += unanswered
     for goodput in model.goodput:
         met = [
             goodput.limits.met(trace.total_seconds, trace.responses)

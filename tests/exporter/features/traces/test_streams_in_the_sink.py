@@ -63,12 +63,13 @@ def counts_of(histogram):
 
 
 def test_where_responses_are_tokens_each_request_has_one_time_per_token():
-    streams = [trace(1, responses=STREAM), trace(2, responses=ONE)]
+    none = trace(3, total_seconds=None)
+    streams = [trace(1, responses=STREAM), trace(2, responses=ONE), none]
     tokens = sink(decoupled=["m"], token_responses=["m*"])
     tokens.add("otlp", streams, 0.0)
     times = histograms(tokens, catalogue.TIME_PER_TOKEN)["m", "1"].histogram
     assert (times.count, times.sum) == (1, pytest.approx(0.03))
-    assert tokens.token_responses() == {("m", "1"): KnownTokens(2, 4)}
+    assert tokens.token_responses() == {("m", "1"): KnownTokens(3, 4)}
     other = sink(decoupled=["m"], token_responses=["n"])
     other.add("otlp", streams, 0.0)
     assert histograms(other, catalogue.TIME_PER_TOKEN) == {}
