@@ -202,12 +202,8 @@ def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:
         ) from None
 
 
-def _masked(module: AnyProbe) -> str:
-    """Return the settings without values from environment variables."""
-    return json.dumps(_without_text(module.model_dump(mode="json")), indent=2)
-
-
 def _without_text(value: Any, *, below: bool = False) -> Any:
+    """Return settings without values from environment variables."""
     if isinstance(value, dict):
         return {
             key: _without_text(item, below=below or key in _FREE_VALUES)
@@ -240,7 +236,8 @@ def _probe_target(
     started = time.monotonic()
     # In this thread: a resolver may take its time.
     same = _is_watched(config, target)
-    result = ProbeResult(settings=_masked(module))
+    settings = _without_text(module.model_dump(mode="json"))
+    result = ProbeResult(settings=json.dumps(settings, indent=2))
     access = Access.detached(
         connect.grpc_client(target),
         http=connect.http_client(target),

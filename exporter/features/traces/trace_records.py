@@ -102,7 +102,8 @@ def parse(data: bytes) -> Parsed:
     parsed = Parsed(malformed=malformed)
     for trace in traces.values():
         _attribute(trace, traces)
-        found = _finished(trace)
+        whose = None if trace.contradicted else trace.identity
+        found = None if whose is None else measured(whose, trace.marks)
         if found is None:
             parsed.invalid += 1
         else:
@@ -194,9 +195,3 @@ def _attribute(trace: _Trace, traces: Mapping[bytes, _Trace]) -> None:
 
 def _text(raw: bytes) -> str:
     return shortened(raw[:MAX_TEXT_BYTES].decode("utf-8", "replace"))
-
-
-def _finished(trace: _Trace) -> RequestTrace | None:
-    if trace.identity is None or trace.contradicted:
-        return None
-    return measured(trace.identity, trace.marks)

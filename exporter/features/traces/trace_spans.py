@@ -34,7 +34,7 @@ from exporter.features.traces.traced_request import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from exporter.access.inventory import ModelKey
 
@@ -318,7 +318,11 @@ class SpanJoiner:
         )
 
     def _joined(self, requests: list[_Request], orphans: int) -> Joined:
-        traces = list(_measured(requests))
+        found = (
+            measured(request.identity, request.marks, network=request.has_network)
+            for request in requests
+        )
+        traces = [trace for trace in found if trace is not None]
         return Joined(traces, len(requests) - len(traces), orphans)
 
 
@@ -345,10 +349,3 @@ def _size_of(key: str, request: _Request) -> int:
 
 def _size_of_texts(*texts: str) -> int:
     return sum(map(sys.getsizeof, texts))
-
-
-def _measured(requests: Iterable[_Request]) -> Iterator[RequestTrace]:
-    for request in requests:
-        trace = measured(request.identity, request.marks, network=request.has_network)
-        if trace is not None:
-            yield trace

@@ -13,7 +13,6 @@ OpenAI's or that of Triton's generate extension, whole or streamed.
 from __future__ import annotations
 
 import zlib
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
@@ -27,7 +26,7 @@ from exporter.taps.mirroring.mirrored_http import (
     json_bytes,
     refused,
 )
-from exporter.taps.tap_route import TapRoute, refusal
+from exporter.taps.tap_route import TapRoute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,9 +89,12 @@ class EventSink:
         kind = headers.get(b"ce-type")
         if kind is None:
             return refused(_NOT_BINARY)
-        direction = DIRECTIONS.get(kind.decode("latin-1"))
+        found = kind.decode("latin-1")
+        direction = DIRECTIONS.get(found)
         if direction is None:
-            return _unknown_type(kind.decode("latin-1"))
+            want = " or ".join(DIRECTIONS)
+            text = f"found an event of type {found[:_SHOWN_CHARACTERS]!r}; want {want}"
+            return refused(MirrorUnsupportedError(text))
         service = headers.get(b"ce-inferenceservicename", b"").decode("latin-1")
         outcome = self._intake.admit(self._model(service), direction)
         return None if outcome is None else PASSED_OVER[outcome]
@@ -135,15 +137,6 @@ class EventSink:
         if self._intake.knows(mapped):
             return mapped
         return self._intake.only_model() or mapped
-
-
-def _unknown_type(kind: str) -> TapAnswer:
-    return refusal(
-        "unsupported",
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        f"found an event of type {kind[:_SHOWN_CHARACTERS]!r}; want "
-        f"{' or '.join(DIRECTIONS)}",
-    )
 
 
 def _tensors(
