@@ -186,10 +186,13 @@ class Table:
         return np.array([self._parsed(value, time) for value in column])
 
     def _units_per_second(self, column: NDArray[np.generic]) -> float:
-        """Return the number of time units per second, judged by the first time."""
+        """Return the number of time units per second, judged by the latest time read first.
+
+        The first row may have 0 for a time that is not known.
+        """
         if self._units is None:
-            first = abs(float(np.nan_to_num(column[:1].astype(np.float64))[0]))
-            self._units = 1000.0 ** sum(first >= bound for bound in _LATEST)
+            latest = abs(float(np.nan_to_num(column[-1:].astype(np.float64))[0]))
+            self._units = 1000.0 ** sum(latest >= bound for bound in _LATEST)
         return self._units
 
     def _parsed(self, value: object, time: str) -> float:
@@ -294,9 +297,10 @@ def _tensor(
         return shaped.astype(np.float64)
     if dtype.kind == "O" or shaped.dtype.kind == "O":
         return shaped.astype(object)
-    whole = dtype.kind == "f" or np.isfinite(shaped.astype(np.float64)).all()
-    with np.errstate(over="ignore"):
-        return shaped.astype(dtype) if whole else shaped
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = shaped.astype(dtype)
+    # A whole number does not hold a fraction, a missing value or a number out of range.
+    return cast if dtype.kind == "f" or np.array_equal(cast, shaped) else shaped
 
 
 def _are_booleans(values: NDArray[np.generic]) -> bool:

@@ -54,3 +54,21 @@ def test_booleans_that_are_all_missing_are_missing(tmp_path, capsys):
     first = written(tmp_path / "reference.parquet", flags(0))
     second = written(tmp_path / "data.parquet", flags(1, range(ROWS)))
     assert compared(first, second, capsys).outcome == "drift"
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("int64", lambda whole: whole + 0.45),
+        ("int8", lambda whole: whole.astype("int64") + 256),
+        ("uint16", lambda whole: whole.astype("int64") - 65_536),
+        ("bool", lambda flag: flag * 7),
+    ],
+)
+def test_values_that_the_type_of_the_reference_cannot_hold_are_as_in_the_file(
+    tmp_path, capsys, kind, change
+):
+    first, second = np.random.default_rng(3).integers(0, 2, (2, ROWS)).astype(kind)
+    train = written(tmp_path / "reference.parquet", first)
+    found = compared(train, written(tmp_path / "data.parquet", change(second)), capsys)
+    assert (found.outcome, found.violations) == ("drift", ("dtype vip",))

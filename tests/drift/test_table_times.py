@@ -51,7 +51,8 @@ def test_parquet_times_and_numbers_agree_with_csv(tmp_path):
 @pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**9])
 def test_numbers_are_seconds_or_parts_of_them_by_their_size(tmp_path, per_second):
     path = tmp_path / "t.parquet"
-    times = [(MONDAY + hour * 3600) * per_second for hour in range(3)]
+    # An unknown time is often written as 0, which is a Thursday.
+    times = [0, *((MONDAY + hour * 3600) * per_second for hour in range(2))]
     parquet.write_table(pa.table({"at": times, "x": [1.0, 2.0, 3.0]}), path)
     table = Table(path, Choices(time="at"))
-    assert [hour for _, hour in table.chunks()] == [0, 1, 2]
+    assert [hour for _, hour in table.chunks()] == [72, 0, 1]
