@@ -231,8 +231,12 @@ def _judged(options: argparse.Namespace) -> tuple[Judgement, Document]:
     from drift.report.drift_document import Origin, document  # noqa: PLC0415
     from drift.tables.reading import digest  # noqa: PLC0415
 
-    profile, counts = _sides(options)
+    profile, counts, unwatched = _sides(options)
     found = judge(profile, counts, false_alarms=options.false_alarms)
+    if unwatched:
+        blind = f"columns that the reference does not watch: {', '.join(unwatched)}"
+        spots = (*found.blind_spots, blind)
+        found = found.model_copy(update={"blind_spots": spots})
     origin = Origin(
         options.reference.name,
         options.data.name,
@@ -243,7 +247,8 @@ def _judged(options: argparse.Namespace) -> tuple[Judgement, Document]:
     return found, document(found, profile, counts, origin)
 
 
-def _sides(options: argparse.Namespace) -> tuple[Profile, Counts]:
+def _sides(options: argparse.Namespace) -> tuple[Profile, Counts, tuple[str, ...]]:
+    """Return the reference, the data's counts, and the columns of the data left out."""
     from drift.reference import Profile  # noqa: PLC0415 - heavy, only here
     from drift.tables.reading import Table  # noqa: PLC0415
 
@@ -263,7 +268,7 @@ def _sides(options: argparse.Namespace) -> tuple[Profile, Counts]:
     report = _progress(options.data, table.rows)
     for tensors, hour in table.chunks(report):
         window.update(tensors, hour=hour)
-    return profile, window.take()
+    return profile, window.take(), table.skipped
 
 
 def _fitted(table: Table, options: argparse.Namespace) -> Profile:

@@ -279,6 +279,9 @@ class ArrowFile:
             column = np.empty(len(array), object)
             column[:] = array.to_pylist()
             return column
+        if kinds.is_boolean(array.type) and array.null_count:
+            # As whole numbers with missing values are: NaN is where there is none.
+            array = array.cast(self._arrow.int8())
         if kinds.is_decimal(array.type):
             array = array.cast(self._arrow.float64())
         values: NDArray[np.generic] = array.to_numpy(zero_copy_only=False)
@@ -311,10 +314,9 @@ class ArrowFile:
 
     def _is_object(self, array: Any) -> bool:
         kinds = self._arrow.types
-        if kinds.is_boolean(array.type):
-            return bool(array.null_count)
         return not (
-            kinds.is_integer(array.type)
+            kinds.is_boolean(array.type)
+            or kinds.is_integer(array.type)
             or kinds.is_floating(array.type)
             or kinds.is_decimal(array.type)
             or kinds.is_timestamp(array.type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -93,9 +94,11 @@ class Table:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Columns of types that cannot be watched."""
-        time = self._choices.time
-        return tuple(s for s in self._file.skipped if s.split(" (")[0] != time)
+        """Columns that are not watched: of types that cannot be, or not in the schema."""
+        used = {self._choices.time, *chain.from_iterable(self._sources.values())}
+        unused = [c.name for c in self._file.columns if c.name not in used]
+        every = (*self._file.skipped, *unused)
+        return tuple(s for s in every if s.split(" (")[0] != self._choices.time)
 
     def _as_text(self, tensor: Tensor) -> Tensor:
         if tensor.name not in self._choices.text:
@@ -292,24 +295,12 @@ def _tensor(
     dtype = np.dtype(DTYPES.get(tensor.datatype, "f8"))
     if shaped.dtype == dtype:
         return shaped
-    if dtype.kind == "b" and _are_booleans(shaped):
-        # As whole numbers with missing values are: NaN is where there is none.
-        return shaped.astype(np.float64)
     if dtype.kind == "O" or shaped.dtype.kind == "O":
         return shaped.astype(object)
     with np.errstate(over="ignore", invalid="ignore"):
         cast = shaped.astype(dtype)
     # A whole number does not hold a fraction, a missing value or a number out of range.
     return cast if dtype.kind == "f" or np.array_equal(cast, shaped) else shaped
-
-
-def _are_booleans(values: NDArray[np.generic]) -> bool:
-    """Return whether all are True, False or None."""
-    return values.dtype.kind == "O" and set(values.ravel().tolist()) <= {
-        True,
-        False,
-        None,
-    }
 
 
 def _by_hour(

@@ -96,6 +96,16 @@ def test_two_data_files_are_compared_without_a_profile(files, capsys):
     )
 
 
+def test_columns_that_the_comparison_leaves_out_are_named(profile, tmp_path, capsys):
+    rows = table(np.random.default_rng(3), 800)
+    times = np.arange(800).astype("datetime64[s]")
+    more = {"at": times, "t": times, "new": np.zeros(800)}
+    data = save(tmp_path / "data.npz", rows | more)
+    assert run("compare", profile, data, "--time", "t") == 0
+    said = "Not tested: columns that the reference does not watch: at (datetime64[s]), new."
+    assert said in capsys.readouterr().out
+
+
 def test_the_hours_of_the_week_are_no_drift_beside_a_reference_that_knows_them(
     tmp_path,
 ):
