@@ -24,6 +24,12 @@ SLO_BURN_RATE: Final = MetricSpec(
     " window. Absent without events.",
     ("slo", "window"),
 )
+SLO_BURNING: Final = MetricSpec(
+    "triton_slo_burning",
+    "1 if triton_slo_burn_rate is over 14.4 in the windows 1h and 5m, with at least two bad"
+    " events in the hour, else 0. Absent without events in the hour.",
+    ("slo",),
+)
 SLO_BUDGET: Final = MetricSpec(
     "triton_slo_error_budget_remaining_ratio",
     "Share of the error budget that is left in the objective's window, as seen by"

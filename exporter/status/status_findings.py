@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from exporter import catalogue
-from exporter.features.slo.slo_collector import is_chance
+from exporter.features.slo.slo_collector import FAST_BURN
 from exporter.runtime.model_mentions import misfits
 from exporter.samples import MetricSpec, Sample, labels_of
 
@@ -29,9 +30,6 @@ Found = dict[MetricSpec, list[Sample]]
 STATES: Final[tuple[State, ...]] = get_args(State)
 _UNPROVEN: Final = "TritonModelServingUnproven"
 _STALE: Final = "TritonwatchCollectorStale"
-_FAST_BURN: Final = 14.4
-"""The burn rate that pages: a month's budget in two days."""
-_BURN_WINDOWS: Final = ("5m", "1h")
 
 _WRONG: Final = {"expected": "outputs differ", "labels": "accuracy fell"}
 """The fault that each failing golden check shows."""
@@ -261,12 +259,11 @@ def _unwatched(found: Found) -> Iterator[Finding]:
 def _budgets(
     found: Found, objectives: Iterable[Objective], models: Iterable[str]
 ) -> Iterator[Finding]:
-    burn = {sample.labels: sample.value for sample in found[catalogue.SLO_BURN_RATE]}
+    burning = {s.labels[0] for s in found[catalogue.SLO_BURNING] if s.value}
     for objective in objectives:
-        rates = [burn.get((objective.name, window), 0.0) for window in _BURN_WINDOWS]
-        if min(rates) <= _FAST_BURN:
+        if objective.name not in burning:
             continue
-        text = f"objective spends its error budget over {_FAST_BURN} times too fast"
+        text = f"objective spends its error budget over {FAST_BURN} times too fast"
         finding = Finding(objective.name, text, _OBJECTIVES, "TritonSLOBurnPage")
         # It is not known which of several models spends the budget of one objective.
         named = [model for model in models if objective.matches(model)]
@@ -284,6 +281,27 @@ def _budgets(
         if not is_chance(objective.objective_ratio, good, bad):
             text, runbook = "objective's error budget is spent", "TritonSLOBurnTicket"
             yield Finding(name, text, _OBJECTIVES, runbook)
+
+
+_SIGNIFICANCE: Final = 0.05
+_MANY: Final = 20
+"""Bad events that chance never explains where less than one is allowed."""
+
+
+def is_chance(objective_ratio: float, good: float, bad: float) -> bool:
+    """Return whether chance explains that the budget of so few events is spent.
+
+    It may if less than one event may be bad, by the p-value of a Poisson rate: three bad
+    of 50 at an objective of 0.99 have p = 0.0144, which is not by chance.
+
+    Reference: Johnson, Kemp and Kotz, Univariate Discrete Distributions (2005), chapter 4.
+    """
+    mean = (1 - objective_ratio) * (good + bad)
+    fewer = [
+        math.exp(-mean) * mean**n / math.factorial(n)
+        for n in range(min(math.ceil(bad), _MANY))
+    ]
+    return mean < 1 and 1 - sum(fewer) >= _SIGNIFICANCE
 
 
 def _comparisons(found: Found) -> Iterator[Finding]:

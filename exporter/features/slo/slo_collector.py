@@ -228,6 +228,9 @@ WINDOWS: Final = {
     "3d": 259200.0,
 }
 """The windows of the workbook's alerts, in seconds."""
+FAST_BURN: Final = 14.4
+"""The burn rate that pages: a month's budget in two days."""
+_LEAST_BAD: Final = 2
 
 
 class _Ring:
@@ -285,6 +288,16 @@ class Budget:
         share = self._bad_share(self._fine.at(now - window_seconds))
         return None if share is None else share / self._allowed
 
+    def burns(self, now: float) -> bool | None:
+        """Return whether the rate is over `FAST_BURN`; None without events in an hour."""
+        since = self._fine.at(now - WINDOWS["1h"])
+        rates = [self.burn_rate(now, WINDOWS[window]) for window in ("5m", "1h")]
+        if rates[1] is None:
+            return None
+        # One bad event of a quiet hour is no rate.
+        several = self._bad - since[1] >= _LEAST_BAD
+        return several and min(rate or 0.0 for rate in rates) > FAST_BURN
+
     def remaining_ratio(self, now: float) -> float | None:
         """Return the remaining share of the budget: 1 untouched, 0 used up, below 0 overdrawn."""
         share = self._bad_share(self._coarse.at(now - self._window_seconds))
@@ -293,27 +306,6 @@ class Budget:
     def _bad_share(self, since: tuple[float, float]) -> float | None:
         good, bad = self._good - since[0], self._bad - since[1]
         return bad / (good + bad) if good + bad > 0 else None
-
-
-_SIGNIFICANCE: Final = 0.05
-_MANY: Final = 20
-"""Bad events that chance never explains where less than one is allowed."""
-
-
-def is_chance(objective_ratio: float, good: float, bad: float) -> bool:
-    """Return whether chance explains that the budget of so few events is spent.
-
-    It may if less than one event may be bad, by the p-value of a Poisson rate: three bad
-    of 50 at an objective of 0.99 have p = 0.0144, which is not by chance.
-
-    Reference: Johnson, Kemp and Kotz, Univariate Discrete Distributions (2005), chapter 4.
-    """
-    mean = (1 - objective_ratio) * (good + bad)
-    fewer = [
-        math.exp(-mean) * mean**n / math.factorial(n)
-        for n in range(min(math.ceil(bad), _MANY))
-    ]
-    return mean < 1 and 1 - sum(fewer) >= _SIGNIFICANCE
 
 
 _DAY_SECONDS: Final = 86400.0
@@ -394,7 +386,9 @@ def _samples(counter: EventCounter, budget: Budget, now: float) -> Sequence[AnyS
         rate = budget.burn_rate(now, seconds)
         if rate is not None:
             samples.append(Sample(catalogue.SLO_BURN_RATE, rate, (name, window)))
-    remaining = budget.remaining_ratio(now)
-    if remaining is not None:
-        samples.append(Sample(catalogue.SLO_BUDGET, remaining, (name,)))
+    known = {
+        catalogue.SLO_BURNING: budget.burns(now),
+        catalogue.SLO_BUDGET: budget.remaining_ratio(now),
+    }
+    samples += [Sample(s, v, (name,)) for s, v in known.items() if v is not None]
     return samples

@@ -23,7 +23,6 @@ from exporter.features.slo.slo_collector import (
     Budget,
     SloSettings,
     doubt,
-    is_chance,
 )
 from exporter.features.slo.slo_rules import SEVERITIES
 from exporter.samples import Sample
@@ -58,6 +57,7 @@ def test_an_objective_is_exposed_with_its_events_burn_rates_and_budget() -> None
     for outcome, number in (("success", 98), ("failure", 2)):
         exposed.append(Sample(catalogue.REQUESTS, number, ("m", "1", outcome)))
     burning = {(catalogue.SLO_BURN_RATE.name, "answers", w): 0.2 for w in WINDOWS}
+    burning |= {(catalogue.SLO_BURNING.name, "answers"): 0}
     left = {(catalogue.SLO_BUDGET.name, "answers"): 0.8}
     expected = of("answers", 0.9, 98, 2) | burning | left | fast
     assert collected() == pytest.approx(expected)
@@ -120,6 +120,30 @@ def test_what_counts_are_the_events_since_the_slot_in_which_a_window_begins(
     assert spent == burn(days * DAY_SECONDS, COARSE_SECONDS)
 
 
+@pytest.mark.parametrize(
+    ("events", "burns"),
+    [
+        ([(0, 0, 0)], None),
+        ([(0, 0, 1)], False),  # one bad event of a quiet hour
+        ([(0, 0, 2)], True),
+        ([(0, 0, 1), (1800, 0, 1)], True),
+        ([(0, 28, 2)], False),  # 13.3 times
+        ([(0, 0, 5), (1800, 1, 0)], False),  # not in the last five minutes
+        ([(0, 0, 5), (1800, 0, 0)], False),
+        ([(0, 0, 5), (7200, 0, 0)], None),
+        ([(0, 0, 5), (7200, 0, 1)], False),
+    ],
+)
+def test_a_budget_burns_with_two_bad_events_of_an_hour_or_more(events, burns) -> None:
+    budget = Budget(0.995, 30 * DAY_SECONDS)
+    budget.note(0.0, 0, 0)
+    all_good = all_bad = 0
+    for now, good, bad in events:
+        all_good, all_bad = all_good + good, all_bad + bad
+        budget.note(now, all_good, all_bad)
+    assert budget.burns(events[-1][0]) is burns
+
+
 def test_windows_and_alerts_are_those_of_the_workbook() -> None:
     units = {"m": 60.0, "h": 3600.0, "d": DAY_SECONDS}
     assert {name: int(name[:-1]) * units[name[-1]] for name in WINDOWS} == WINDOWS
@@ -166,20 +190,3 @@ def test_other_models_and_other_numbers_raise_no_doubt():
 )
 def test_only_objectives_on_productions_requests_can_be_doubtful(objective, possible):
     assert bool(doubt(objective, [])) == possible
-
-
-@pytest.mark.parametrize(
-    ("good", "bad", "expected"),
-    # 1 % may be bad. p = 0.39, 0.09, 0.014 and, of 40, 0; of 100, one may be bad.
-    [
-        (49, 1, True),
-        (48, 2, True),
-        (47, 3, False),
-        (0, 40, False),
-        (98, 1, True),
-        (99, 1, False),
-        (0, 0, True),
-    ],
-)
-def test_chance_explains_few_bad_events_of_few(good, bad, expected):
-    assert is_chance(0.99, good, bad) is expected
