@@ -186,13 +186,8 @@ def _fit(options: argparse.Namespace) -> int:
         f"{options.output}: {profile.rows:,} rows, {numeric} numeric and "
         f"{len(profile.schema.features) - numeric} categorical features"
     )
-    if table.dialect is not None:
-        print(f"{options.data}: {table.dialect}")
-    for (column, text), rows in table.texts_missing.items():
-        print(
-            f"{column}: {text!r} ({rows:,} rows) is counted as missing; in a live request "
-            "this text is a category"
-        )
+    for note in table.notes:
+        print(note)
     for skipped in table.skipped:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:
@@ -235,8 +230,7 @@ def _judged(options: argparse.Namespace) -> tuple[Judgement, Document]:
     found = judge(profile, counts, false_alarms=options.false_alarms)
     if unwatched:
         blind = f"columns that the reference does not watch: {', '.join(unwatched)}"
-        spots = (*found.blind_spots, blind)
-        found = found.model_copy(update={"blind_spots": spots})
+        found = found.model_copy(update={"blind_spots": (*found.blind_spots, blind)})
     origin = Origin(
         options.reference.name,
         options.data.name,

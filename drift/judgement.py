@@ -151,7 +151,15 @@ def judge(
             ).model_copy(
                 update={
                     "changed": index in changed,
-                    "pairs": _pairs(culprit) if index in changed else (),
+                    "pairs": tuple(
+                        ChangedPair(
+                            columns=(pair.first, pair.second),
+                            reference=pair.reference,
+                            data=pair.current,
+                        )
+                        for pair in culprit.pairs
+                        if index in changed
+                    ),
                     "distances": distances[index],
                 }
             )
@@ -171,17 +179,6 @@ def judge(
             f"{kind} {tensor}".strip() for kind, tensor in sorted(counts.violations)
         ),
         features=tuple(features),
-    )
-
-
-def _pairs(culprit: Culprit) -> tuple[ChangedPair, ...]:
-    return tuple(
-        ChangedPair(
-            columns=(pair.first, pair.second),
-            reference=pair.reference,
-            data=pair.current,
-        )
-        for pair in culprit.pairs
     )
 
 

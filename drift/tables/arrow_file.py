@@ -32,13 +32,17 @@ class ParquetSource:
 
     def __init__(self, path: Path) -> None:
         self._arrow, parquet = import_pyarrow(path, "parquet")
+        kinds = self._arrow.types
+        texts = (kinds.is_string, kinds.is_binary)
         self._paths = _files_of(path)
         self._files: list[Any] = []
         for file in self._paths:
             with _explained(self._arrow, file, "not parquet that can be read"):
                 found = parquet.ParquetFile(file)
                 # A long text that many rows share is in memory once.
-                text = [f.name for f in found.schema_arrow if self._is_text(f.type)]
+                text = [
+                    f.name for f in found.schema_arrow if any(t(f.type) for t in texts)
+                ]
                 self._files.append(parquet.ParquetFile(file, read_dictionary=text))
         self.schema: Any = self._files[0].schema_arrow.remove_metadata()
         for file, found in zip(self._paths, self._files, strict=True):
@@ -47,10 +51,6 @@ class ParquetSource:
                     str(file), f"its columns differ from those of {self._paths[0].name}"
                 )
         self.rows: int | None = sum(file.metadata.num_rows for file in self._files)
-
-    def _is_text(self, kind: Any) -> bool:
-        kinds = self._arrow.types
-        return bool(kinds.is_string(kind) or kinds.is_binary(kind))
 
     def may_have_nulls(self, name: str) -> bool:
         """Return whether any row group has a missing value, or has no statistics."""
@@ -163,22 +163,9 @@ class ArrowFile:
         self._describe()
 
     @property
-    def dialect(self) -> str | None:
-        """Describe how a CSV file is written, where that is not with commas and points."""
-        if not isinstance(self._source, CsvSource):
-            return None
-        found = self._source.dialect
-        if found.delimiter == "," and found.decimal == ".":
-            return None
-        mark = ", decimal commas" if found.decimal == "," else ""
-        return f"columns separated by {found.delimiter!r}{mark}"
-
-    @property
-    def texts_missing(self) -> dict[tuple[str, str], int]:
-        """Rows read so far by column and text, where a CSV file's text is a missing value."""
-        if not isinstance(self._source, CsvSource):
-            return {}
-        return dict(self._source.texts_missing)
+    def notes(self) -> tuple[str, ...]:
+        """How a CSV file was read, where something else may be meant."""
+        return self._source.notes if isinstance(self._source, CsvSource) else ()
 
     def read_as(self, datatypes: dict[str, str]) -> None:
         """Read columns as a reference has them, where a file does not have their types.

@@ -160,6 +160,21 @@ class CsvSource:
         """Names and types of the columns."""
         return self._arrow.schema(list(self._types.items()))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the rows so far were read, where something else may be meant."""
+        found = self.dialect
+        mark = ", decimal commas" if found.decimal == "," else ""
+        usual = found.delimiter == "," and not mark
+        return (
+            *([f"columns separated by {found.delimiter!r}{mark}"] * (not usual)),
+            *(
+                f"{column}: {text!r} ({rows:,} rows) is counted as missing; in a live "
+                "request this text is a category"
+                for (column, text), rows in self.texts_missing.items()
+            ),
+        )
+
     def may_have_nulls(self, name: str) -> bool:  # noqa: ARG002 - any CSV column may
         """Return whether a column may have missing values."""
         return True

@@ -47,7 +47,7 @@ class NpzFile:
         DataError: it is damaged, holds pickles, or its arrays do not fit together.
     """
 
-    dialect: None = None
+    notes: tuple[str, ...] = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -62,6 +62,8 @@ class Table:
         self._choices = choices or Choices()
         self.path = path
         self._file = _opened(path, self._choices)
+        self.rows = self._file.rows
+        """Number of rows; None if the file does not have it."""
         self._units: float | None = None
         columns = [c for c in self._file.columns if c.name != self._choices.time]
         self.tensors, self._sources = tensors_of(
@@ -78,19 +80,9 @@ class Table:
             )
 
     @property
-    def rows(self) -> int | None:
-        """Return how many rows there are, if the file has the number."""
-        return self._file.rows
-
-    @property
-    def dialect(self) -> str | None:
-        """Describe how a CSV file is written, where that is not with commas and points."""
-        return self._file.dialect
-
-    @property
-    def texts_missing(self) -> dict[tuple[str, str], int]:
-        """Rows read so far by column and text, where a CSV file's text is a missing value."""
-        return self._file.texts_missing if isinstance(self._file, ArrowFile) else {}
+    def notes(self) -> tuple[str, ...]:
+        """How a CSV file was read, where something else may be meant."""
+        return self._file.notes
 
     @property
     def skipped(self) -> tuple[str, ...]:

@@ -260,9 +260,7 @@ def _budgets(
     found: Found, objectives: Iterable[Objective], models: Iterable[str]
 ) -> Iterator[Finding]:
     burning = {s.labels[0] for s in found[catalogue.SLO_BURNING] if s.value}
-    for objective in objectives:
-        if objective.name not in burning:
-            continue
+    for objective in [each for each in objectives if each.name in burning]:
         text = f"objective spends its error budget over {FAST_BURN} times too fast"
         finding = Finding(objective.name, text, _OBJECTIVES, "TritonSLOBurnPage")
         # It is not known which of several models spends the budget of one objective.

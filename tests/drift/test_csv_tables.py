@@ -85,7 +85,7 @@ def test_the_delimiter_is_found(tmp_path, delimiter):
         ("c", "FP64"),
     ]
     assert rows["a"].tolist() == [1.5, 2.5]
-    assert (table.dialect is None) == (delimiter == ",")
+    assert (table.notes == ()) == (delimiter == ",")
 
 
 def test_delimiters_within_cells_do_not_count(tmp_path):
@@ -105,7 +105,7 @@ def test_decimal_commas_are_numbers_where_semicolons_separate(tmp_path):
     assert [t.datatype for t in table.tensors] == ["FP64", "FP64", "BYTES"]
     assert rows["a"].tolist() == [1.5, 0.25]
     assert rows["b"].tolist() == [-2.0, 1500.0]
-    assert table.dialect == "columns separated by ';', decimal commas"
+    assert table.notes == ("columns separated by ';', decimal commas",)
 
 
 def test_a_column_is_of_what_its_first_values_are_however_late(tmp_path):

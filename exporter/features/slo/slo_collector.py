@@ -137,10 +137,8 @@ def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) ->
     """Return whether the collector that counts the events could not read its source."""
     if objective.source == "probes":
         return False
-    collector = "traces"
-    if isinstance(objective, AvailabilityObjective):
-        counted = objective.source == "requests"
-        collector = "statistics" if counted else "access_log"
+    from_traces = not isinstance(objective, AvailabilityObjective)
+    collector = "traces" if from_traces else objective.needs or "statistics"
     return any(
         isinstance(sample, Sample)
         and sample.spec is catalogue.COLLECTOR_SUCCESS
@@ -230,7 +228,6 @@ WINDOWS: Final = {
 """The windows of the workbook's alerts, in seconds."""
 FAST_BURN: Final = 14.4
 """The burn rate that pages: a month's budget in two days."""
-_LEAST_BAD: Final = 2
 
 
 class _Ring:
@@ -290,13 +287,13 @@ class Budget:
 
     def burns(self, now: float) -> bool | None:
         """Return whether the rate is over `FAST_BURN`; None without events in an hour."""
-        since = self._fine.at(now - WINDOWS["1h"])
-        rates = [self.burn_rate(now, WINDOWS[window]) for window in ("5m", "1h")]
-        if rates[1] is None:
+        rate = self.burn_rate(now, WINDOWS["1h"])
+        if rate is None:
             return None
         # One bad event of a quiet hour is no rate.
-        several = self._bad - since[1] >= _LEAST_BAD
-        return several and min(rate or 0.0 for rate in rates) > FAST_BURN
+        several = self._bad - self._fine.at(now - WINDOWS["1h"])[1] > 1
+        lately = self.burn_rate(now, WINDOWS["5m"]) or 0.0
+        return several and min(rate, lately) > FAST_BURN
 
     def remaining_ratio(self, now: float) -> float | None:
         """Return the remaining share of the budget: 1 untouched, 0 used up, below 0 overdrawn."""
