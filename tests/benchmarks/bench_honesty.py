@@ -29,7 +29,7 @@ from exporter.features.comparison.confidence import (
 from exporter.features.comparison.paired_intervals import estimated, walk
 from exporter.features.comparison.production_comparison import Windows
 from exporter.histograms.histogram import Histogram
-from exporter.histograms.process_quantiles import process_quantiles
+from exporter.histograms.process_quantiles import ProcessQuantiles
 from exporter.histograms.windowed_histogram import WindowedHistogram
 from exporter.triton.protocol_types import InferReply
 from loadtests.dependent_intervals import quantile_side
@@ -45,24 +45,42 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 JUDGED = (0.5, 0.9, 0.95, 0.99)
 SLOTS = 30
 WINDOW_SECONDS = 300.0
+BEFORE = 12
+"""Windows that are remembered."""
 NOMINAL = 0.95
 
 
 def quantiles(*, quick: bool = False) -> Iterator[Figure]:
     """Coverage of the process's quantile, through the ring of time slots."""
-    yield from _covered("quantiles", PROCESSES, quick=quick)
+    yield from _covered("quantiles", PROCESSES, BEFORE, quick=quick)
 
 
 def stream_gaps(*, quick: bool = False) -> Iterator[Figure]:
     """The same of gaps between streamed responses: those of a stream are alike."""
-    yield from _covered("stream_gaps", STREAMS, quick=quick)
+    yield from _covered("stream_gaps", STREAMS, BEFORE, quick=quick)
 
 
-def _covered(kind: str, processes: Processes, *, quick: bool) -> Iterator[Figure]:
+def first_windows(*, quick: bool = False) -> Iterator[Figure]:
+    """The same of the first window after a start."""
+    yield from _covered("first_windows", PROCESSES, 0, quick=quick)
+    yield from _covered("first_windows", STREAMS, 0, quick=quick)
+
+
+def _covered(
+    kind: str, processes: Processes, before: int, *, quick: bool
+) -> Iterator[Figure]:
+    """Coverage in windows that come after `before` others of the same process."""
     for name, (draw, truth, count) in processes.items():
         windows = 20 if quick else 400 if count < 100_000 else 200
+        at_once = 20 if before else 1
         rng = np.random.default_rng(figures.SEED)
-        found = [_of(draw(rng, count)) for _ in range(windows)]
+        found = [
+            window
+            for _ in range(windows // at_once)
+            for window in _consecutive(
+                draw(rng, (before + at_once) * count), before + at_once
+            )[before:]
+        ]
         for q in JUDGED:
             ends = [window[q].interval for window in found]
             yield _figure(f"{kind}.{name}.p{100 * q:g}", ends, truth(q), count)
@@ -105,13 +123,19 @@ def _figure(
     }
 
 
-def _of(values):
-    window = WindowedHistogram(WINDOW_SECONDS, SLOTS)
+def _consecutive(values, windows):
+    """What is said of each window, by one that saw those before."""
+    process = ProcessQuantiles(QUANTILES, WINDOW_SECONDS)
     step = WINDOW_SECONDS / SLOTS
-    for slot, part in enumerate(np.array_split(values, SLOTS)):
-        window.record_many(part, slot * step)
-    slots = window.slots((SLOTS - 1) * step)
-    return {found.q: found for found in process_quantiles(slots, QUANTILES)}
+    found = []
+    for number, part in enumerate(np.array_split(values, windows)):
+        window = WindowedHistogram(WINDOW_SECONDS, SLOTS)
+        for slot, of_slot in enumerate(np.array_split(part, SLOTS)):
+            window.record_many(of_slot, slot * step)
+        slots = window.slots((SLOTS - 1) * step)
+        seen = process.of(slots, number * WINDOW_SECONDS)
+        found.append({each.q: each for each in seen})
+    return found
 
 
 PAIRS = 5_000

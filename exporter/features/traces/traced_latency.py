@@ -9,7 +9,7 @@ import numpy as np
 
 from exporter import catalogue
 from exporter.histograms.histogram import Histogram
-from exporter.histograms.process_quantiles import process_quantiles
+from exporter.histograms.process_quantiles import ProcessQuantiles
 from exporter.histograms.windowed_histogram import WindowedHistogram
 from exporter.samples import Exemplar, HistogramSample, Sample
 
@@ -73,6 +73,7 @@ class TracedLatency:
     def __init__(self, specs: LatencySpecs, window_seconds: float) -> None:
         self._specs = specs
         self._window = WindowedHistogram(window_seconds, WINDOW_SLOTS)
+        self._process = ProcessQuantiles(catalogue.QUANTILES, window_seconds)
         self._whole = Histogram()
         self._exemplars: dict[int, Exemplar] = {}
 
@@ -110,7 +111,7 @@ class TracedLatency:
 
     def _quantiles(self, labels: tuple[str, ...], now: float) -> Iterator[Sample]:
         specs = self._specs
-        for found in process_quantiles(self._window.slots(now), catalogue.QUANTILES):
+        for found in self._process.of(self._window.slots(now), now):
             named = (*labels, str(found.q))
             yield Sample(specs.effective, found.effective_samples, named)
             if found.interval is not None or not specs.clustered:

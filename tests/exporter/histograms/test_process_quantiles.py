@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dependent_latencies import PROCESSES
 
-from exporter.histograms.process_quantiles import process_quantiles
+from exporter.histograms.process_quantiles import ProcessQuantiles
 from exporter.histograms.quantiles import minimum_count
 from exporter.histograms.windowed_histogram import WindowedHistogram
 
@@ -25,7 +25,17 @@ def filled(values, slots=SLOTS):
 
 
 def of(slots):
-    return {found.q: found for found in process_quantiles(slots, QUANTILES)}
+    found = ProcessQuantiles(QUANTILES, 300.0).of(slots, 0.0)
+    return {each.q: each for each in found}
+
+
+def consecutive(values, windows):
+    """What is said of each window, by one that saw those before."""
+    process = ProcessQuantiles(QUANTILES, 300.0)
+    return [
+        {each.q: each for each in process.of(filled(part), number * 300.0)}
+        for number, part in enumerate(np.array_split(values, windows))
+    ]
 
 
 @pytest.mark.parametrize("q", [0.5, 0.95, 0.99])
@@ -41,6 +51,30 @@ def test_the_interval_covers_the_quantile_of_the_process(name, q):
     hits = sum(low <= truth(q) <= high for low, high in kept)
     assert len(kept) >= 60
     assert hits / len(kept) >= 0.95 - 3.0 * math.sqrt(0.95 * 0.05 / len(kept))
+
+
+@pytest.mark.parametrize(
+    ("name", "q"),
+    [
+        ("M/M/1 at 95 %", 0.9),
+        ("slow spells, 4 a window", 0.95),
+        ("slow spells, 4 a window", 0.99),
+    ],
+)
+def test_the_calmest_windows_do_not_stand_for_the_process(name, q):
+    draw, truth, count = PROCESSES[name]
+    found = consecutive(draw(np.random.default_rng(3), 80 * count), 80)[12:]
+    shown = [each[q].interval for each in found if each[q].interval is not None]
+    missed = sum(not low <= truth(q) <= high for low, high in shown)
+    assert missed <= 1 + 0.05 * len(shown)
+
+
+def test_a_window_that_is_less_calm_than_those_before_counts_by_itself():
+    calm = np.random.default_rng(1).lognormal(size=(20, 10_000))
+    wild, _, count = PROCESSES["slow spells, 4 a window"]
+    last = wild(np.random.default_rng(1), count)
+    found = consecutive(np.concatenate((*calm, last)), 21)[-1]
+    assert found[0.95] == of(filled(last))[0.95]
 
 
 def test_where_a_queue_remembers_too_long_no_tail_is_claimed():
@@ -66,4 +100,4 @@ def test_a_constant_is_known_to_its_bucket():
 
 
 def test_an_empty_window_says_nothing():
-    assert process_quantiles([], QUANTILES) == []
+    assert ProcessQuantiles(QUANTILES, 300.0).of([], 0.0) == []
