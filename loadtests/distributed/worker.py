@@ -18,7 +18,7 @@ from loadtests.scenario import Scenario
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_END_SECONDS: Final = 5.0
+_END_SECONDS: Final = 10.0
 """Time for the sender's result, once no answer is waited for any more."""
 _BURST: Final = 500
 """Events fired without letting others run."""

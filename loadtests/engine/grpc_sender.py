@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _PATH: Final = b"/inference.GRPCInferenceService/ModelInfer"
 _CONNECT_SECONDS: Final = 10.0
+_READ_ON_SECONDS: Final = 300.0
+"""Time after its timeout at which the server cancels a request."""
 _MOST_GOODBYES: Final = 5
 """Servers that shut down before they process a request; one more makes it an error."""
 
@@ -51,7 +53,7 @@ class GrpcSender(Sender):
         self._backoff = backoff or Backoff()
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2"])
-        self._headers = _headers(target, timeout_seconds)
+        self._headers = _headers(target, timeout_seconds + _READ_ON_SECONDS)
         self._connection: Http2Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._failures = 0
@@ -89,8 +91,9 @@ class GrpcSender(Sender):
         await asyncio.sleep(0)
 
     def unfinished(self) -> int:
-        """Return the number of requests that have not ended."""
-        return len(self._calls)
+        """Return the number of requests whose answers are awaited, or read on."""
+        given_up = self._connection.given_up if self._connection is not None else 0
+        return len(self._calls) + given_up
 
     def send(self, index: int, recorder: Recorder) -> None:
         """Start the request."""
@@ -168,7 +171,7 @@ class GrpcSender(Sender):
                 self._timer = self._loop.call_later(left, self._expire)
                 return
             if call.connection is not None:
-                call.connection.cancel(call)
+                call.connection.give_up(call)
             call.ended(Outcome.TIMEOUT, now, None)
 
     async def _reconnect(self) -> None:

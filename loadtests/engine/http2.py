@@ -43,9 +43,11 @@ _END_STREAM, _ACK, _END_HEADERS, _PRIORITY = 1, 1, 4, 32
 _TABLE_SIZE, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME = 1, 3, 4, 5
 _DEFAULT_FRAME: Final = 16_384
 _LARGEST_FRAME: Final = 2**24 - 1
-_LARGEST_BLOCK: Final = 1 << 16
 _REFILL: Final = 1 << 30
 _REFUSED, _CANCEL, _MOST_TRIES = 7, 8, 20
+_MOST_GIVEN_UP: Final = 64
+"""Answers read on at a time. A server has taken their requests before those that are
+cancelled then, which it is hardly answering yet."""
 _LAST_STREAM: Final = 2**31 - 1
 _MOST_UNREAD: Final = 1 << 20
 """Maximum number of acknowledgement bytes that the peer has not read."""
@@ -68,11 +70,12 @@ class Http2Connection(asyncio.Protocol):
         self._unacknowledged_bytes = self._unread_bytes = 0
         self._received = b""
         self._held: list[bytes] | None = None
-        self._block: tuple[int, int, bytearray] | None = None
         self._reason = "the connection was closed"
         self.settled = asyncio.get_running_loop().create_future()
         """Done when the peer's settings came, or the connection is lost."""
         self.usable = False
+        self.given_up = 0
+        """Answers that are read on."""
 
     # Connection.
 
@@ -106,13 +109,11 @@ class Http2Connection(asyncio.Protocol):
         else:
             self._open(waiting, content, 0)
 
-    def cancel(self, waiting: Call) -> None:
+    def give_up(self, waiting: Call) -> None:
         """Drop an answer that is no longer awaited."""
         for number, stream in self._streams.items():
             if stream.waiting is waiting:
-                self._forget(number)
-                self._write(frame(_RESET, 0, number, WORD.pack(_CANCEL)))
-                self._advance()
+                self._give_up(number, stream)
                 return
         self._queue = deque(item for item in self._queue if item[0] is not waiting)
 
@@ -218,7 +219,7 @@ class Http2Connection(asyncio.Protocol):
     def _process_frame(
         self, kind: int, flags: int, number: int, content: bytes
     ) -> None:
-        if self._block is not None and kind != _CONTINUATION:
+        if self._decoder.begun is not None and kind != _CONTINUATION:
             raise ProtocolViolation("a header block was interrupted")
         if kind == _DATA:
             self._process_data(flags, number, content)
@@ -227,7 +228,8 @@ class Http2Connection(asyncio.Protocol):
             content = content[5:] if flags & _PRIORITY else content
             self._process_block(flags, number, content, flags & _END_STREAM)
         elif kind == _CONTINUATION:
-            self._process_continuation(flags, number, content)
+            ends, block = self._decoder.continued(number, content)
+            self._process_block(flags, number, block, ends)
         elif kind == _RESET:
             self._reset(number, WORD.unpack(content)[0])
         else:
@@ -256,8 +258,8 @@ class Http2Connection(asyncio.Protocol):
             self._unacknowledged_bytes = 0
         stream = self._streams.get(number)
         if stream is None:
-            return  # given up
-        content = unpadded(flags, content)
+            return  # cancelled
+        content = b"" if stream.given_up else unpadded(flags, content)
         if not stream.content and len(content) <= SMALL_BYTES:
             stream.content = content
         elif self._keep(number, stream, len(content)):
@@ -268,16 +270,17 @@ class Http2Connection(asyncio.Protocol):
             rest = stream.waiting.receive_part(stream.content)
             if len(rest) < len(stream.content):
                 # The rest came in this frame.
-                self._keeping.drop(stream.kept)
-                stream.content, stream.kept = rest, 0
+                stream.empty(self._keeping, rest)
         if flags & _END_STREAM:
             self._end(number, stream)
 
-    def _process_block(self, flags: int, number: int, block: bytes, ends: int) -> None:
+    def _process_block(
+        self, flags: int, number: int, block: bytes | bytearray, ends: int
+    ) -> None:
         if not flags & _END_HEADERS:
-            self._block = (number, ends, bytearray(block))
+            self._decoder.begun = (number, ends, block)
             return
-        headers = self._decoder.decode(block)
+        headers = self._decoder.decode(bytes(block))
         stream = self._streams.get(number)
         if stream is None:
             return
@@ -289,17 +292,6 @@ class Http2Connection(asyncio.Protocol):
         ):
             stream.headers = headers  # earlier ones only announced these
 
-    def _process_continuation(self, flags: int, number: int, content: bytes) -> None:
-        if self._block is None or self._block[0] != number:
-            raise ProtocolViolation("a continuation without a header block")
-        _, ends, before = self._block
-        if len(before) + len(content) > _LARGEST_BLOCK:
-            raise ProtocolViolation("a header block without end")
-        before += content
-        if flags & _END_HEADERS:
-            self._block = None
-            self._process_block(flags, number, bytes(before), ends)
-
     def _process_settings(self, content: bytes) -> None:
         table = TABLE_BYTES
         for key, value in SETTING.iter_unpack(content):
@@ -310,18 +302,16 @@ class Http2Connection(asyncio.Protocol):
             elif key == _MAX_FRAME:
                 self._frame_bytes = within(value, _DEFAULT_FRAME, _LARGEST_FRAME)
             elif key == _INITIAL_WINDOW:
-                self._widen(within(value, 0, LARGEST_WINDOW))
+                window = within(value, 0, LARGEST_WINDOW)
+                for stream in self._streams.values():
+                    stream.window += window - self._initial_window
+                self._initial_window = window
         self._headers.allow(table)
         self._acknowledge(frame(_SETTINGS, _ACK, 0, b""))
         if not self.settled.done():
             self.settled.set_result(True)
         self._flush()
         self._advance()
-
-    def _widen(self, window: int) -> None:
-        for stream in self._streams.values():
-            stream.window += window - self._initial_window
-        self._initial_window = window
 
     def _process_window(self, number: int, more: int) -> None:
         stream = self._streams.get(number)
@@ -371,20 +361,30 @@ class Http2Connection(asyncio.Protocol):
             self._advance()
 
     def _keep(self, number: int, stream: Stream, more: int) -> bool:
-        """Return True if `more` bytes of an answer may be kept; else cancel it."""
+        """Return True if `more` bytes of an answer may be kept; else give it up."""
         stream.kept += more
         fault = self._keeping.fault(stream.kept, more)
-        if fault is None:
-            return True
+        if fault is not None:
+            self._give_up(number, stream)
+            stream.waiting.too_large(fault)
+        return fault is None
+
+    def _give_up(self, number: int, stream: Stream) -> None:
+        """Read the answer on: Triton before 2.57 can crash if it is cancelled midway."""
+        is_read_on = not stream.unsent and not stream.given_up
+        if is_read_on and self.given_up < _MOST_GIVEN_UP:
+            self.given_up += 1
+            stream.given_up, stream.tries = True, _MOST_TRIES
+            stream.empty(self._keeping)
+            return
+        self._forget(number)
         self._write(frame(_RESET, 0, number, WORD.pack(_CANCEL)))
-        self._forget(number).waiting.too_large(fault)
         self._advance()
-        return False
 
     def _forget(self, number: int) -> Stream:
         stream = self._streams.pop(number)
-        if stream.kept:
-            self._keeping.drop(stream.kept)
+        self.given_up -= stream.given_up
+        stream.empty(self._keeping, stream.content)
         return stream
 
     def _end(self, number: int, stream: Stream) -> None:
@@ -392,7 +392,8 @@ class Http2Connection(asyncio.Protocol):
         if stream.unsent:
             # It answered before it had received all.
             self._write(frame(_RESET, 0, number, WORD.pack(0)))
-        stream.waiting.answered(stream.headers, bytes(stream.content))
+        if not stream.given_up:
+            stream.waiting.answered(stream.headers, bytes(stream.content))
         self._advance()
         if not self.usable and not self._streams:
             self._transport.close()

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import hpack
 
+from loadtests.engine.senders import joined
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loadtests.engine.grpc_calls import Call
+    from loadtests.engine.senders import Keeping
 
 HEAD: Final = struct.Struct(">BHBBI")
 """Length in two parts, type, flags, stream."""
@@ -31,6 +34,7 @@ Header = tuple[bytes, bytes]
 TABLE_BYTES: Final = 4096
 """Size of the dynamic table in both directions: HTTP/2's default."""
 _ENTRY_BYTES: Final = 32
+_LARGEST_BLOCK: Final = 1 << 16
 _MAX_CACHED: Final = 256
 _MAX_CACHED_BYTES: Final = 1024
 
@@ -96,6 +100,13 @@ class Stream:
     content: bytes | bytearray = b""
     kept: int = 0
     """Bytes that have been counted."""
+    given_up: bool = False
+    """True if the answer is read to its end, and dropped."""
+
+    def empty(self, keeping: Keeping, rest: bytes | bytearray = b"") -> None:
+        """Keep no more of the answer than this rest, which need not be counted."""
+        keeping.drop(self.kept)
+        self.content, self.kept = rest, 0
 
 
 def table_bytes(headers: Iterable[Header]) -> int:
@@ -140,6 +151,18 @@ class Decoder:
     def __init__(self) -> None:
         self._decoder = hpack.Decoder()
         self._cache: dict[bytes, tuple[Header, ...]] = {}
+        self.begun: tuple[int, int, bytes | bytearray] | None = None
+        """Block that is to be continued: stream, flag of its end, and content."""
+
+    def continued(self, number: int, content: bytes) -> tuple[int, bytes | bytearray]:
+        """Return the flag of the stream's end, and the block with this continuation."""
+        if self.begun is None or self.begun[0] != number:
+            raise ProtocolViolation("a continuation without a header block")
+        _, ends, before = self.begun
+        if len(before) + len(content) > _LARGEST_BLOCK:
+            raise ProtocolViolation("a header block without end")
+        self.begun = None
+        return ends, joined(before, content)
 
     def decode(self, block: bytes) -> tuple[Header, ...]:
         """Return the headers of a block.

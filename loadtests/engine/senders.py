@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from loadtests.target import Target
 
 _SEQUENCES = 3  # a stream of random numbers of the seed
-_WIND_UP_SECONDS: Final = 2.0
-"""Time limit of the requests that end sequences."""
+_WIND_UP_SECONDS: Final = 5.0
+"""Time limit of the requests that end sequences, and of answers that came too late."""
 _POLL_SECONDS: Final = 0.005
 ACCEPTED = "a corrupt request was answered with success"
 pb: Final[Any] = service_pb2
@@ -282,7 +282,7 @@ class Sender:
         raise NotImplementedError
 
     async def _wait_for_answers(self, error: type[BaseException] | None) -> None:
-        """Wait for the requests that end sequences, unless the block failed."""
+        """Wait for what is `unfinished`, unless the block failed."""
         last = perf_counter() + _WIND_UP_SECONDS
         while self.unfinished() and error is None and perf_counter() < last:  # noqa: ASYNC110 - rare
             await asyncio.sleep(_POLL_SECONDS)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from load_runs import send
 from model_kinds import DECOUPLED, answering, streaming
 from small_models import config, write_model
 from waiting import wait_until
@@ -18,30 +19,37 @@ from exporter.errors import DeadlineError, ModelError
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.protocol_types import InferRequest
+from loadtests.payloads.bodies import Row, body_of
+from loadtests.payloads.metadata import model_spec
+from loadtests.plan import Entry, Mix
+from loadtests.result import Outcome
+from loadtests.target import Target
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 
+TAKES = "time.sleep(np.random.uniform(0.01, 0.02))"
 MODELS = {
     "streams": (
         DECOUPLED,
         streaming(
             "sender.send(doubled(request))",
-            "time.sleep(0.01)",
+            TAKES,
             "sender.send(doubled(request))",
         ),
     ),
     "bursts": (
         DECOUPLED,
         streaming(
-            "time.sleep(0.01)",
+            TAKES,
             "for _ in range(50):",
             "    sender.send(doubled(request))",
         ),
     ),
-    "refuses": ("", answering("time.sleep(0.01)", "return refusal('asked to')")),
+    "refuses": ("", answering(TAKES, "return refusal('asked to')")),
 }
 IN_FLIGHT = 2
 TIMEOUTS = 60
+LOAD_REQUESTS = 1000
 NOTES = streaming(
     "open('{begun}', 'w').close()",
     "time.sleep(2)",
@@ -88,6 +96,24 @@ def test_a_timeout_as_the_answer_comes_does_not_crash_the_server(server, model):
 
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
         list(pool.map(run, range(IN_FLIGHT)))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_timeouts_of_a_load_run_do_not_crash_the_server(server, model):
+    target = Target("grpc", server.grpc)
+    spec = model_spec(target, model)
+    body = body_of(spec, Row({"x": np.ones(1, np.float32)}), "grpc")
+    style = "stream" if spec.decoupled else "unary"
+    result = send(
+        target,
+        Mix((Entry(model, spec, (body,), style=style),)),
+        LOAD_REQUESTS,
+        concurrency=IN_FLIGHT,
+        timeout_seconds=0.02,
+    )
+    assert result.requests.count(Outcome.TIMEOUT) >= TIMEOUTS
+    assert not result.unanswered.count, result.errors
+    assert server.running
 
 
 def test_a_sidecar_that_ends_waits_for_a_late_answer(

@@ -269,7 +269,7 @@ def test_a_server_that_never_says_what_it_is_leaves_no_connection(
 
 
 def talk(keeping, frames, requests=2):
-    """What those waiting were told, and which streams were given up."""
+    """What those waiting were told, and which streams were cancelled."""
 
     async def talking():
         waiting = [Waiting() for _ in range(requests)]
@@ -282,23 +282,23 @@ def talk(keeping, frames, requests=2):
         return [one.told for one in waiting], wire.written[start:]
 
     told, written = asyncio.run(talking())
-    given_up = [
+    cancelled = [
         struct.unpack(">xxxBxIxxxx", written[at : at + 13])[1]
         for at in range(0, len(written), 13)
     ]
-    return told, given_up
+    return told, cancelled
 
 
 def test_an_answer_of_the_size_allowed_comes_and_one_byte_more_does_not() -> None:
     keeping = Keeping(answer_bytes=5000)
     begins = [frame(1, 4, n, BEGINS) + frame(0, 0, n, bytes(2500)) for n in (1, 3)]
     ends = [frame(0, 1, 1, bytes(2500)), frame(0, 1, 3, bytes(2501))]
-    told, given_up = talk(keeping, begins + ends)
+    told, cancelled = talk(keeping, begins + ends)
     assert told[0] == [bytes(5000)]
     assert told[1] == [
         "the answer is larger than 5000 B: 5001 B had come when it was given up"
     ]
-    assert given_up == [3]
+    assert cancelled == []
     assert keeping.held == 0
 
 
@@ -306,29 +306,37 @@ def test_the_answers_under_way_are_bounded_together() -> None:
     keeping = Keeping(together_bytes=5000)
     begins = [frame(1, 4, n, BEGINS) + frame(0, 0, n, bytes(2000)) for n in (1, 3)]
     more = [frame(0, 0, 1, bytes(1001)), frame(0, 1, 3, bytes(3000))]
-    told, given_up = talk(keeping, begins + more)
+    told, cancelled = talk(keeping, begins + more)
     (fault,) = told[0]
     assert fault == (
         "the answers under way are together larger than 5000 B: 3001 B of this one had "
         "come when it was given up"
     )
     assert told[1] == [bytes(5000)]
-    assert given_up == [1]
+    assert cancelled == []
     assert keeping.held == 0
 
 
 def test_what_a_server_that_goes_away_did_not_take_may_be_sent_again() -> None:
     goodbye = frame(7, 0, 0, struct.pack(">II", 1, 0))
     ends = frame(1, 4, 1, BEGINS) + frame(0, 1, 1, b"answer")
-    told, given_up = talk(Keeping(), [goodbye, ends])
+    told, cancelled = talk(Keeping(), [goodbye, ends])
     assert told == [[b"answer"], ["the server closed the connection (GOAWAY, code 0)"]]
-    assert given_up == []
+    assert cancelled == []
 
 
 def test_an_answer_in_drops_is_counted_too() -> None:
     keeping = Keeping(answer_bytes=100)
     drops = [frame(1, 4, 1, BEGINS)] + [frame(0, 0, 1, b"x")] * 200
-    told, given_up = talk(keeping, drops, requests=1)
+    told, cancelled = talk(keeping, drops, requests=1)
     assert len(told[0]) == 1
     assert "larger than 100 B" in told[0][0]
-    assert given_up == [1]
+    assert cancelled == []
+
+
+def test_only_so_many_answers_are_read_on() -> None:
+    numbers = range(1, 2 * 65, 2)
+    large = [frame(1, 4, n, BEGINS) + frame(0, 0, n, bytes(1025)) for n in numbers]
+    told, cancelled = talk(Keeping(answer_bytes=100), large, requests=65)
+    assert [len(faults) for faults in told] == [1] * 65
+    assert cancelled == [numbers[-1]]

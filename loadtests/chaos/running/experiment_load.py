@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from exporter.errors import ProtocolError, TritonwatchError
+from exporter.errors import TritonError, TritonwatchError
 from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2
 from exporter.triton.tensors import decode
+from exporter.triton.uncancelled_calls import UncancelledCalls
 from loadtests.engine import Options
 from loadtests.engine.answer_frames import message_outputs
 from loadtests.engine.sender_verdict import verdict_of
@@ -244,16 +245,23 @@ def with_right_answers(target: Target, mix: Mix, timeout_seconds: float) -> Mix:
     if target.protocol != "grpc" or target.ca_file is not None:
         return mix
     options = [("grpc.max_receive_message_length", _MAX_BYTES)]
-    with grpc.insecure_channel(target.address, options=options) as channel:
-        ask = channel.unary_unary(_INFER)
+    channel = grpc.insecure_channel(target.address, options=options)
+    ask, calls = channel.unary_unary(_INFER), UncancelledCalls()
 
-        def answer(body: Body) -> Mapping[str, Array]:
-            metadata = tuple((n.lower(), v) for n, v in target.headers.items())
-            said = ask(body.data, timeout=timeout_seconds, metadata=metadata)
-            outputs = message_outputs(pb.ModelInferResponse.FromString(said))
-            return {output.name: decode(output) for output in outputs}
+    def answer(body: Body) -> Mapping[str, Array]:
+        metadata = tuple((n.lower(), v) for n, v in target.headers.items())
+        said = calls.answer(
+            lambda seconds, _: ask(body.data, timeout=seconds, metadata=metadata),
+            model="",
+            timeout_seconds=timeout_seconds,
+        )
+        outputs = message_outputs(pb.ModelInferResponse.FromString(said))
+        return {output.name: decode(output) for output in outputs}
 
+    try:
         return Mix(tuple(_entry(entry, answer) for entry in mix.entries))
+    finally:
+        calls.close(channel.close)
 
 
 def _entry(entry: Entry, answer: Any) -> Entry:
@@ -263,7 +271,7 @@ def _entry(entry: Entry, answer: Any) -> Entry:
     for body in entry.bodies:
         try:
             first, second = answer(body), answer(body)
-        except (grpc.RpcError, ProtocolError, ValueError):
+        except (grpc.RpcError, TritonError, ValueError):
             return entry
         if not _alike(first, second):
             return entry
