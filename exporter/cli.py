@@ -18,6 +18,7 @@ from exporter.commands import (
 from exporter.commands.command_help import PrintCompletion, PrintManPage
 from exporter.commands.common_options import add_config, progress_of
 from exporter.errors import ConfigError, ListenError, TritonwatchError
+from exporter.system.termination import exit_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     run: Command = options.run
     try:
-        return run(options)
+        with exit_on_signals():
+            return run(options)
     except (ConfigError, ListenError) as error:
         print(f"tritonwatch: {error}", file=sys.stderr)
         return EXIT_USAGE

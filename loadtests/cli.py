@@ -62,15 +62,11 @@ def add(commands: Subparsers) -> None:
     )
     parts = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_run(parts)
-    _add_list(parts)
+    module = "loadtests.run_command"
+    add_command(parts, "list", "list the load profiles", f"{module}:list_profiles")
     _add_capacity(parts)
     _add_efficiency(parts)
     _add_report(parts)
-
-
-def _add_list(commands: Subparsers) -> None:
-    module = "loadtests.run_command"
-    add_command(commands, "list", "list the load profiles", f"{module}:list_profiles")
 
 
 def _add_run(commands: Subparsers) -> None:

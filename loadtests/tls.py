@@ -28,7 +28,10 @@ def ssl_context(target: Target) -> ssl.SSLContext | None:
     try:
         return tls_files.ssl_context(target.ca_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise _unreadable(target.ca_file, error) from None
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise PlanError(
+            f"{target.ca_file} cannot be used: {reason}; want certificates in PEM"
+        ) from None
 
 
 def grpc_credentials(target: Target) -> grpc.ChannelCredentials | None:
@@ -84,8 +87,3 @@ def reason_of(error: BaseException) -> str:
         return f"its certificate is refused: {error.verify_message.rstrip('.')}"
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
     return str(reason or error) or type(error).__name__
-
-
-def _unreadable(file: str, error: Exception) -> PlanError:
-    reason = getattr(error, "strerror", None) or type(error).__name__
-    return PlanError(f"{file} cannot be used: {reason}; want certificates in PEM")

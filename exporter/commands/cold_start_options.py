@@ -68,7 +68,6 @@ def _run(options: argparse.Namespace) -> int:
     from exporter.config import connect  # noqa: PLC0415 - heavy, only here
     from exporter.config.configuration import load  # noqa: PLC0415
     from exporter.errors import ConfigError  # noqa: PLC0415
-    from exporter.system.termination import exit_on_signals  # noqa: PLC0415
 
     target = connect.triton(load(options.config), "coldstart")
     http = connect.http_client(target)
@@ -80,7 +79,6 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError("coldstart", [problem])
     grpc, metrics = connect.grpc_client(target), connect.metrics_client(target)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(exit_on_signals())
         for client in (grpc, http, metrics):
             if client is not None:
                 stack.callback(client.close)

@@ -34,7 +34,6 @@ from exporter.demo.demo_traffic import Mirror, Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
 from exporter.network.addresses import host_port
 from exporter.network.held_port import LOOPBACK, hold_port
-from exporter.system.termination import exit_on_signals
 from exporter.triton.embedded import EmbeddedTriton, Ports
 from exporter.triton.http import HttpClient
 
@@ -78,7 +77,6 @@ def run(
         port, tap_port = (
             _held(stack, each, default_ports=default_ports) for each in wanted
         )
-        stack.enter_context(exit_on_signals())
         print(f"starting Triton with {os.path.relpath(models)} …", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         scene = SCENES[scenario](models, folder)

@@ -17,13 +17,16 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 def exit_on_signals() -> Generator[None]:
     """Make SIGTERM and SIGHUP raise SystemExit, as SIGINT raises already, so that blocks end.
 
-    Call it from the main thread.
+    One that is ignored, as under nohup, stays ignored. Call it from the main thread.
     """
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in _ENDING}
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, leave)
     try:
         yield
     finally:

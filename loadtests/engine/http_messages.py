@@ -143,7 +143,8 @@ class Generate:
         document = json_object(data)
         error = document.get("error")
         if error is not None:
-            return Event(error=_text(error))
+            said = error if isinstance(error, str) and error else f"error {error!r}"
+            return Event(error=said)
         more = document.get(OUTPUT)
         return Event(
             content=not self._outputs.isdisjoint(document),
@@ -272,7 +273,3 @@ class StreamedAnswer(Answer):
     @property
     def _shown(self) -> str:
         return self.body[:_SHOWN].decode("utf-8", "replace")
-
-
-def _text(error: object) -> str:
-    return error if isinstance(error, str) and error else f"error {error!r}"

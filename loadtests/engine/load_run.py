@@ -155,7 +155,8 @@ def run_closed(
         raise PlanError(
             f"found {duration_seconds:g} s; want up to {plan.MAX_SECONDS:g} s"
         )
-    draw = _drawn(mix, options.seed)
+    # Drawn ahead, the same for the same seed; used again after 65,536.
+    places = plan.entries(1 << 16, mix.weights, seed=options.seed).tolist()
     most = plan.MAX_REQUESTS if requests is None else requests
 
     def make(sender: Sender, origin: float) -> tuple[Recorder, Loop]:
@@ -166,7 +167,7 @@ def run_closed(
             concurrency=concurrency,
             seconds=duration_seconds,
             requests=most,
-            entry_of=draw,
+            entry_of=lambda index: places[index & 0xFFFF],
             backoff=options.backoff or Backoff(),
         )
         if options.control is not None:
@@ -183,12 +184,6 @@ def run_closed(
             "fewer in flight, or share it out over workers"
         )
     return result
-
-
-def _drawn(mix: Mix, seed: int) -> Callable[[int], int]:
-    """Return entries drawn ahead, the same for the same seed, used again after 65,536."""
-    places = plan.entries(1 << 16, mix.weights, seed=seed).tolist()
-    return lambda index: places[index & 0xFFFF]
 
 
 class _Run:

@@ -118,7 +118,10 @@ class Recorder:
         if message is not None:
             shown = message[:_MESSAGE_CHARACTERS]
             # A server's JSON can hold half a character.
-            self._note(shown.encode("utf-8", "replace").decode())
+            shown = shown.encode("utf-8", "replace").decode()
+            if shown not in self.errors and len(self.errors) >= MAX_MESSAGES:
+                shown = _OTHERS
+            self.errors[shown] = self.errors.get(shown, 0) + 1
         follow = self.ended if answered else self.lost
         if follow is not None:
             follow(index)
@@ -127,11 +130,6 @@ class Recorder:
         """Record a request that ended without an answer."""
         self.unanswered = self.unanswered.and_at(now - self.origin)
         self.finish(index, Outcome.ERROR, now, message, answered=False)
-
-    def _note(self, message: str) -> None:
-        if message not in self.errors and len(self.errors) >= MAX_MESSAGES:
-            message = _OTHERS
-        self.errors[message] = self.errors.get(message, 0) + 1
 
 
 def _view(array: Any) -> MutableSequence[Any]:

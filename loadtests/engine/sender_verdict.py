@@ -42,7 +42,7 @@ def verdict_of(
     reasons = [
         reason
         for reason in (
-            _interrupted(result),
+            "the run was interrupted" if result.about.interrupted else None,
             _unsent(result),
             _starved(result, starved),
             _unavailable(result),
@@ -58,10 +58,6 @@ def verdict_of(
     )
     warnings = [note for note in notes if note and not reasons]
     return result.invalid(*reasons).warned(*warnings)
-
-
-def _interrupted(result: RunResult) -> str | None:
-    return "the run was interrupted" if result.about.interrupted else None
 
 
 def _unsent(result: RunResult) -> str | None:

@@ -114,8 +114,8 @@ def _plots(report: CapacityReport) -> Iterator[Plot]:
         series.append(Series(f"miss {term}", rates, shares, colour=place))
         series.append(Series("", rates, shares, "points", colour=place))
     allowed = (
-        Mark(f"{term} allows {units.percent(share)}", y=share)
-        for term, share in _allowed(report).items()
+        Mark(f"{t.text} allows {units.percent(t.allowed_ratio)}", y=t.allowed_ratio)
+        for t in parse(report.slo).terms
     )
     yield Plot(
         "Share of requests that miss the objective",
@@ -143,10 +143,6 @@ def _interval(report: CapacityReport) -> Iterator[Series]:
         x = np.array([ends.low, ends.high])
         low, high = np.full(2, _LEAST_SHARE), np.ones(2)
         yield Series("95 % interval", x, low, "band", upper=high, colour=2)
-
-
-def _allowed(report: CapacityReport) -> dict[str, float]:
-    return {term.text: term.allowed_ratio for term in parse(report.slo).terms}
 
 
 def _levels(report: CapacityReport) -> Table:

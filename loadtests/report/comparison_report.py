@@ -344,18 +344,13 @@ def _cells(change: Change) -> tuple[str, str, str, str]:
         show, moved = units.percent, _points
     elif change.name == "capacity":
         show = units.number
+    ends = change.low, change.high
     return (
         show(change.before),
         show(change.after),
         moved(change.ratio),
-        _interval(change, moved),
+        "unknown" if ends == (None, None) else f"[{moved(ends[0])}, {moved(ends[1])}]",
     )
-
-
-def _interval(change: Change, moved: Callable[[float | None], str]) -> str:
-    if change.low is None and change.high is None:
-        return "unknown"
-    return f"[{moved(change.low)}, {moved(change.high)}]"
 
 
 def _points(share: float | None) -> str:

@@ -6,14 +6,18 @@ Triton 2.51 ended with signal 11 after some dozen such timeouts of each of these
 from __future__ import annotations
 
 import contextlib
+import json
+import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from commands import COMMAND
 from load_runs import send
 from model_kinds import DECOUPLED, answering, streaming
 from small_models import config, write_model
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from exporter.errors import DeadlineError, ModelError
 from exporter.triton.embedded import EmbeddedTriton
@@ -126,6 +130,27 @@ def test_a_sidecar_that_ends_waits_for_a_late_answer(
     sidecar.wait(lambda page: page.sum("triton_probe_total", outcome="timeout") > 0)
     assert (notes / "begun").exists()
     assert sidecar.end()[0] == 0
+    assert outcomes(notes) == {"answered"}
+
+
+def test_an_audit_that_is_terminated_waits_for_a_late_answer(
+    server, notes, settings, tmp_path
+):
+    for note in notes.iterdir():
+        note.unlink()
+    file = tmp_path / "audit.yaml"
+    probe = {"models": {"include": ["notes"]}, "timeout_seconds": 60.0}
+    file.write_text(json.dumps(settings(server, probe=probe)), "utf-8")
+    arguments = ["audit", "--config", file, "--duration", "60"]
+    with subprocess.Popen([COMMAND, *arguments]) as process:
+        wait_until((notes / "begun").exists, "the model was not asked")
+        process.terminate()
+        assert process.wait(patience()) == 128 + signal.SIGTERM
+    assert outcomes(notes) == {"answered"}
+
+
+def outcomes(notes):
+    """What the model noted at the end of its requests, once there is something."""
     ended = notes / "ended"
-    wait_until(ended.exists, lambda: "the model was never done")
-    assert set(ended.read_text("utf-8").split()) == {"answered"}
+    wait_until(ended.exists, "the model was never done")
+    return set(ended.read_text("utf-8").split())

@@ -141,10 +141,6 @@ def _load_of(value: Any) -> RunResult | None:
         raise ValueError(str(error)) from None
 
 
-def _document_of(load: RunResult | None) -> dict[str, Any] | None:
-    return None if load is None else result_file.to_document(load)
-
-
 if TYPE_CHECKING:
     LoadRun = RunResult | None
 else:
@@ -152,7 +148,9 @@ else:
     LoadRun = Annotated[
         Any,
         PlainValidator(_load_of),
-        PlainSerializer(_document_of),
+        PlainSerializer(
+            lambda load: None if load is None else result_file.to_document(load)
+        ),
         WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]}),
     ]
 """A load run; in a journal as `tritonwatch load run --json` writes it."""

@@ -101,6 +101,8 @@ def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Pl
         Mark(f"limit {limit * _MS:.3g} ms", y=limit * _MS) for limit in limits if limit
     )
     lost = ~answers.right & ~answers.unsent
+    # More than some hundreds of points are not visible, and enlarge the file.
+    step = max(int(lost.sum()) // 400, 1)
     return Plot(
         "Latency by when they were due",
         Axis(_SECONDS, low=0.0, high=end),
@@ -111,19 +113,13 @@ def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Pl
             Series("p95", middles, p95, colour=_SIGNAL),
             Series(
                 "lost or wrong, at the timeout",
-                *_thinned(answers.due[lost], latency[lost]),
+                *(answers.due[lost][::step], latency[lost][::step]),
                 "points",
                 colour=_BAD,
             ),
         ),
         (*_marks(found), *lines),
     )
-
-
-def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return at most some hundreds of points: more are not visible, and enlarge the file."""
-    step = max(x.size // 400, 1)
-    return x[::step], y[::step]
 
 
 def _effect(fault: FaultFindings, end: float) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from loadtests.chaos.measuring.observations import Evidence
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from loadtests.chaos.measuring.observations import Check, Part, Phase, Status
@@ -192,7 +192,10 @@ def _states(evidence: Evidence, phase: Phase) -> Iterator[dict[str, Any]]:
         if not rounds or check.probe in {c.probe for c in rounds[-1]}:
             rounds.append([])
         rounds[-1].append(check)
-    activities = _activities(evidence.experiment)
+    hypothesis = evidence.experiment.get("steady-state-hypothesis") or {}
+    activities = {
+        probe.get("name", ""): probe for probe in hypothesis.get("probes", ())
+    }
     for checks in rounds:
         yield {
             "steady_state_met": all(check.met for check in checks),
@@ -211,8 +214,3 @@ def _states(evidence: Evidence, phase: Phase) -> Iterator[dict[str, Any]]:
                 for check in checks
             ],
         }
-
-
-def _activities(experiment: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    hypothesis = experiment.get("steady-state-hypothesis") or {}
-    return {probe.get("name", ""): probe for probe in hypothesis.get("probes", ())}

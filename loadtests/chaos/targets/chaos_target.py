@@ -285,10 +285,11 @@ class EmbeddedTarget(Target):
             EmbeddedTritonError: it is not installed, or does not start.
         """
         repository = self._copy(around.scratch / "models")
+        loaded = (f"--load-model={name}" for name in self.models or ("*",))
         triton = EmbeddedTriton(
             repository,
             model_control="explicit",
-            arguments=self._arguments(),
+            arguments=(*loaded, *self.arguments),
             log=around.scratch / "triton.log",
         )
         with triton:
@@ -326,10 +327,6 @@ class EmbeddedTarget(Target):
             if model.is_dir() and (not self.models or model.name in self.models):
                 shutil.copytree(model, folder / model.name)
         return folder
-
-    def _arguments(self) -> tuple[str, ...]:
-        loaded = self.models or ("*",)
-        return (*(f"--load-model={name}" for name in loaded), *self.arguments)
 
 
 AnyTarget = Annotated[
