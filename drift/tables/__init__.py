@@ -34,5 +34,5 @@ def import_pyarrow(path: Path, module: str) -> tuple[Any, Any]:
         raise DataError(
             str(path),
             f"reading {path.suffix or 'this'} needs pyarrow, which is not installed: "
-            "pip install 'tritonwatch[tables]'",
+            "run `pip install pyarrow` in its environment",
         ) from error

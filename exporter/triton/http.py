@@ -205,9 +205,9 @@ class HttpClient:
             # Refused. To urllib3 it is a kind of timeout, so it must be asked first.
             # Another server may listen there next.
             self._binary = None
-            raise errors.UnreachableError(str(error)) from None
-        except UrllibTimeoutError as error:
-            raise errors.DeadlineError(str(error)) from None
+            raise errors.UnreachableError(str(error.__cause__ or error)) from None
+        except UrllibTimeoutError:
+            raise errors.DeadlineError(f"no answer in {timeout_seconds:g} s") from None
         except HTTPError as error:
             raise _transport_error(error) from None
 

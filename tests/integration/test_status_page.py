@@ -207,7 +207,7 @@ def test_a_model_has_a_page_of_its_own(
     page = opened(sidecar.port)
     expect(table(page, "Objectives")).to_contain_text("other", timeout=WAIT_MS)
     tiles, events = page.locator("#tiles"), page.locator("#recent-events")
-    expect(tiles).to_contain_text("power (model)", timeout=WAIT_MS)
+    expect(tiles).to_contain_text("power (estimated from use)", timeout=WAIT_MS)
     expect(events).to_contain_text("model sleepy", timeout=WAIT_MS)
     table(page, "Models").get_by_role("link", name="double", exact=True).click()
     for name in ("Models", "Readiness and probes by model"):

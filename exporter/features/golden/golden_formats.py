@@ -161,7 +161,7 @@ def _parquet(raw: bytes, file: str) -> dict[str, Array]:
         import pyarrow as pa  # noqa: PLC0415 - an extra, and heavy
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
-        reason = "Parquet needs pyarrow: install tritonwatch[parquet]"
+        reason = "Parquet needs pyarrow: run `pip install pyarrow`"
         raise GoldenDataError(file, reason) from None
     table = parquet.read_table(pa.BufferReader(raw))
     return {

@@ -268,7 +268,7 @@ function tiles(found, traffic) {
     tile("of the KV cache in use", cache.length ? percent(Math.max(...cache.map((e) => e.value))) : UNKNOWN),
   ] : [
     tile("production requests per second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
-    tile("of them fail", traffic?.failing == null ? "–" : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
+    tile("of them fail", traffic?.failing == null ? UNKNOWN : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
   ];
   const shown = [
     servingTile(found, tile),
@@ -279,7 +279,7 @@ function tiles(found, traffic) {
     shown.push(tile(`error budget left of ${least.slo}, the lowest${least.value < 0 ? `; ${overBudget(least.value)}` : ""}`, percent(Math.max(0, least.value)),
       least.value <= 0 ? "bad" : least.value < 0.25 ? "warn" : "good"));
   }
-  if (watts.length) shown.push(tile(`power (${names(watts, "source").join(", ")})`, quantity(sum(watts), "W")));
+  if (watts.length) shown.push(tile(`power (${names(watts, "source").map(powerSource).join(", ")})`, quantity(sum(watts), "W")));
   replace("tiles", ...shown);
 }
 

@@ -149,6 +149,9 @@ function drift(found) {
 
 const NO_FIGURE = "not identifiable yet";
 
+// On a page about models, `model` alone would be misread.
+const powerSource = (source) => (source === "model" ? "estimated from use" : source);
+
 // The error of a model's share of the energy; without one, or beyond 100 %, no figure of it holds.
 function shareError(found, { model, version, boundary, source }) {
   const error = labelled(found.series.triton_model_energy_share_error_ratio || [], { model, version, boundary, source })[0]?.value;
@@ -159,7 +162,7 @@ function energy(found) {
   const power = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
   const joules = found.series.triton_inference_energy_joules || [];
   if (!power.length && !joules.length) return null;
-  const watts = power.map((p) => `${p.name || p.domain || p.gpu || ""} ${quantity(p.value, "W")} (${p.source})`);
+  const watts = power.map((p) => `${p.name || p.domain || p.gpu || ""} ${quantity(p.value, "W")} (${powerSource(p.source)})`);
   const each = joules.filter((e) => e.basis === "full");
   const of = (metric, e, basis) => (found.series[metric] || []).find((other) => Object.entries({ ...e, basis })
     .every(([label, value]) => label === "value" || !(label in other) || other[label] === value));
