@@ -208,7 +208,7 @@ class Profile:
         if feature < self.schema.numeric and self.projection.is_between(
             feature, cells[0]
         ):
-            return "values between those of the reference"
+            return "values that the reference does not have"
         return self.cell_label(feature, cells[0], cells[-1])
 
     def to_bytes(self) -> bytes:

@@ -47,9 +47,9 @@ Measure two models, like fp32 and int8, in alternating blocks: speed-up, energy 
 with labelled data, loss of accuracy, each with its 95 % interval. The first --model is
 the reference. Exit status as for efficiency."""
 _REPORT: Final = """\
-Make a report from the result of `load run --json` or `load capacity --json`, or compare
-two results. Exit status: of one result that of the command which wrote it; of a comparison 0 the second is not worse; 1 it is worse;
-3 undecided. If both are equal, the probability that any figure is called worse is 5 %."""
+Report a result of `load run --json` or `load capacity --json`, with the exit status of that
+command; or compare two: 0 the second is not worse; 1 it is worse; 3 undecided. If both are
+equal, the probability that any figure is called worse is 5 %."""
 
 
 def add(commands: Subparsers) -> None:
@@ -126,7 +126,7 @@ def _add_capacity(commands: Subparsers) -> None:
     )
     add_target(parser)
     add_objective(parser)
-    add_value(parser, "--budget", float, "S", "duration of the search (default 90)")
+    add_value(parser, "--budget", float, "S", "seconds of load (default 90)")
     add_value(parser, "--run-seconds", float, "S", "duration of one run (default 6)")
     add_value(
         parser, "--repetitions", int, "N", "runs near capacity, at least 3 (default 5)"

@@ -25,10 +25,10 @@ def add(commands: Subparsers) -> None:
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, text in (
-        ("record", "write the expected answers"),
-        ("score", "print scores"),
+        ("record", "send golden data (npz, CSV, Parquet, JSON), write the answers"),
+        ("score", "send golden data, print the scores of the answers"),
     ):
-        action = actions.add_parser(name, help=text)
+        action = actions.add_parser(name, help=text, description=text)
         action.add_argument("--model", required=True, help="name of the model")
         action.add_argument(
             "--version", default="", help="its version (default: the latest)"

@@ -122,7 +122,7 @@ def _stream_tiles(report: RunReport) -> dict[str, str]:
     if report.first_response is not None:
         tiles["p99 first response"] = _latency(report, report.first_response, "p99")
     if report.mean_gap is not None:
-        tiles["median time a token"] = _latency(report, report.mean_gap, "p50")
+        tiles["median token or response gap"] = _latency(report, report.mean_gap, "p50")
     if report.streams is not None:
         tokens = report.streams.output_tokens_per_second
         if tokens is None:
@@ -200,7 +200,7 @@ def _streamed(report: RunReport) -> Iterator[Plot]:
     tail = "p99" if _supports(report, 0.99) else "slowest"
     for title, name, measure in (
         ("Time to the first response", "first_response", "ttft"),
-        ("Time for each output token after the first", "mean_gap", "itl"),
+        ("Time for each token or response after the first", "mean_gap", "itl"),
     ):
         spreads = [getattr(s, name) for s in slices]
         if any(spreads):
@@ -265,7 +265,7 @@ def _latencies(report: RunReport) -> Iterator[Block]:
         "from the send": report.from_send,
         "sender late by": report.dispatch_delay,
         "to the first response": report.first_response,
-        "a token after the first": report.mean_gap,
+        "a token or response after it": report.mean_gap,
         "between responses": report.between_responses,
     }
     yield Table(

@@ -107,10 +107,15 @@ class TestEveryAlert:
         assert len(notes["description"]) > len(notes["summary"])
 
     def test_its_runbook_is_there_and_whole(self, alert) -> None:
+        page = (DEPLOY / "runbooks" / f"{alert['alert']}.md").read_text("utf-8")
+        # A sidecar fills in the model, if the alert is about one.
+        of_one = "$labels.model" in str(alert["annotations"]["summary"]) and (
+            re.search(r"\bMODEL\b", page) is not None
+        )
         assert alert["annotations"]["runbook_url"] == (
             f"deploy/runbooks/{alert['alert']}.md"
+            + "?model={{ $labels.model }}" * of_one
         )
-        page = (DEPLOY / "runbooks" / f"{alert['alert']}.md").read_text("utf-8")
         assert page.startswith(f"# {alert['alert']}\n")
         found = [line for line in page.splitlines() if line in SECTIONS]
         assert found == list(SECTIONS)

@@ -53,7 +53,7 @@ def test_a_reference_made_now_sees_between_its_values_and_has_no_blind_spot():
     found = judge(again, window_of(again, {"x": window}))
     assert found.changed[0].name == "x[0]"
     bins = found.changed[0].bins
-    assert bins[0].name == "values between those of the reference"
+    assert bins[0].name == "values that the reference does not have"
     assert {change.name for change in bins[1:]} == {"0", "1"}
 
 

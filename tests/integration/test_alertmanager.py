@@ -198,7 +198,8 @@ def test_a_model_that_lies_pages_once_holds_its_tickets_back_and_resolves(
         assert (
             "is ready but does not answer correctly" in alert["annotations"]["summary"]
         )
-        assert alert["annotations"]["runbook_url"].endswith("/TritonReadinessLie.md")
+        runbook = alert["annotations"]["runbook_url"]
+        assert runbook.endswith("/TritonReadinessLie.md?model=double")
     # The page says what these tickets would.
     fires(prometheus, "TritonProbesFailing", model="double")
     ticket = told.held_back("TritonProbesFailing", model="double")

@@ -200,7 +200,7 @@ def test_limits_are_lines_in_the_charts() -> None:
     assert marks["Latency from the intended send"] == ["p99<20ms"]
     assert marks["Latency by percentile"] == ["p99<20ms"]
     assert marks["Time to the first response"] == ["ttft_p99<5ms"]
-    assert marks["Time for each output token after the first"] == ["itl_p95<9ms"]
+    assert marks["Time for each token or response after the first"] == ["itl_p95<9ms"]
     [missed] = [p for title, p in charts.items() if title.startswith("Missed")]
     assert [series.name for series in missed.series] == ["missed", "errors<0.5%"]
 

@@ -20,7 +20,7 @@ from pages.blocks import Tiles
 
 FIRST, GAP, TOKENS = 0.05, 0.02, 6
 FIRST_CHART = "Time to the first response"
-GAP_CHART = "Time for each output token after the first"
+GAP_CHART = "Time for each token or response after the first"
 
 
 def answer(*_):
@@ -98,7 +98,7 @@ def test_the_tiles_are_those_of_all_requests(run) -> None:
     assert tiles["output tokens per second"] == shown
     for name in (
         "p99 first response",
-        "median time a token",
+        "median token or response gap",
         "output tokens per second",
     ):
         assert name in page

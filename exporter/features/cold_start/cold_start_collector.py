@@ -33,7 +33,7 @@ class ColdStartSettings(CollectorSettings):
     interval_seconds: float = Field(default=0.25, gt=0.05, le=3600)
     """Time between two polls. It is the resolution of load times."""
     timeout_seconds: float = Field(default=1.5, gt=0, le=60)
-    """Timeout of one request to the server, including the first inference."""
+    """Timeout of one request. A first inference that takes longer is not measured."""
     ask: bool = Field(default=True)
     """Send one inference to a model as soon as it is ready, to measure the duration of
     the first one.

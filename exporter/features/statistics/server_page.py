@@ -201,8 +201,8 @@ class CrossCheck:
                     "metrics_page_not_read",
                     address=self._client.address,
                     reason=str(error),
-                    remedy="set target.metrics to its address, or cross_check of the "
-                    "collector statistics to false; metrics from it are absent",
+                    remedy="if the address is wrong, set target.metrics; if there is no page, set "
+                    "cross_check of the collector statistics to false",
                 )
             self._is_readable = False
             return None

@@ -69,7 +69,7 @@ def test_an_answer_that_does_not_end_is_given_up_in_time(first, more, every_seco
     started = time.monotonic()
     with (
         endless(first, more, every_seconds) as server,
-        pytest.raises(errors.DeadlineError, match="^(no answer in|only [0-9]+ bytes)"),
+        pytest.raises(errors.DeadlineError, match=r"^(no answer in|only [0-9]+ bytes)"),
     ):
         asked(server.address)
     assert time.monotonic() - started < patience(10 * PATIENCE_SECONDS)
