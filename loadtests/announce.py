@@ -161,7 +161,7 @@ def post_json(url: str, document: Mapping[str, Any], run: AnnouncedRun) -> None:
             )
     except urllib3.exceptions.HTTPError as error:
         run.note(
-            f"the run could not be reported to the sidecar at {_without_secrets(url)}: {error}"
+            f"the run could not be reported to the sidecar at {_without_secrets(url)}: {error.__cause__ or error}"
         )
         return
     if answer.status not in _OK:
