@@ -82,7 +82,7 @@ test-exhaustive: parts  ## chaos runners ended at every point of every fault: mo
 	$(BIN)/python -m pytest -m exhaustive $(ARGS)
 
 bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=part-of-a-name)
-	.ci/parts bench
+	.ci/parts test
 	$(BIN)/python tests/benchmarks/run_benchmarks.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 fuzz: env  ## every parser of what others wrote, a minute each, the corpora kept (ARGS="--seconds 600 --only config")

@@ -1,14 +1,16 @@
-"""The load engine: speed and cost beside perf_analyzer, punctuality inside Locust."""
+"""The load engine: punctuality inside Locust."""
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import figures
-import loaded
-from perf_analyzer import VERSION, PerfAnalyzer
 from sidecar_process import require_triton
 
 from exporter.histograms.histogram import Histogram
@@ -20,74 +22,10 @@ if TYPE_CHECKING:
     from figures import Figure
 
 _MODELS = Path(__file__).parents[1] / "data" / "models"
+_ROOT = Path(__file__).parents[2]
+_TIMEOUT_SECONDS = 120
 _LEAST_SENDS = 10_000
 _SECONDS_A_RATE = 90.0
-
-
-def closed_loop(*, quick: bool = False) -> Iterator[Figure]:
-    """Concurrency 32, in turns with perf_analyzer: throughput, and CPU a request."""
-    require_triton()
-    analyzer = PerfAnalyzer()
-    seconds, windows = (1.5, "2") if quick else (3.0, "4")
-    costs: dict[tuple[str, str], list[loaded.Cost]] = {}
-    with EmbeddedTriton(_MODELS) as triton:
-        for _ in range(2 if quick else 7):
-            for protocol in ("grpc", "http"):
-                load = ("--concurrency", "32", "--duration", f"{seconds + 3:g}")
-                command = loaded.ours(triton, protocol, *load)
-                found = loaded.closed_cost(triton, command, seconds=seconds)
-                costs.setdefault((protocol, "ours"), []).append(found)
-                load = ("--concurrency-range", "32", "-p", "1500", "-r", windows)
-                command = loaded.theirs(analyzer, triton, protocol, *load)
-                found = loaded.closed_cost(
-                    triton,
-                    command,
-                    seconds=seconds,
-                    ends=False,
-                    env=analyzer.environment,
-                )
-                costs.setdefault((protocol, "theirs"), []).append(found)
-    for protocol, slower, dearer in (("grpc", 1 / 0.9, 1.3), ("http", 1.0, 1.1)):
-        ours, theirs = costs[protocol, "ours"], costs[protocol, "theirs"]
-        yield _ratio(
-            f"load_closed_{protocol}_time",
-            [1 / cost.requests_per_second for cost in ours],
-            [1 / cost.requests_per_second for cost in theirs],
-            goal=slower,
-            peer_name="perf_analyzer, seconds a request",
-            measured="time a request at concurrency 32 (what the server counted), over "
-            "perf_analyzer's just after; the throughput's ratio is 1 over it",
-        )
-        yield _ratio(
-            f"load_closed_{protocol}_cpu",
-            [cost.cpu_microseconds for cost in ours],
-            [cost.cpu_microseconds for cost in theirs],
-            goal=dearer,
-            peer_name="perf_analyzer, microseconds a request",
-            measured="client CPU a request at concurrency 32, over perf_analyzer's",
-        )
-
-
-def _ratio(
-    name: str,
-    ours: list[float],
-    theirs: list[float],
-    *,
-    goal: float,
-    peer_name: str,
-    measured: str,
-) -> Figure:
-    return figures.ratio_at_most(
-        name,
-        ours,
-        theirs,
-        goal,
-        measured=f"{measured}; median of n rounds",
-        ours=figures.median(ours)["value"],
-        peer=figures.median(theirs)["value"],
-        peer_name=peer_name,
-        versions=figures.versions("grpcio", perf_analyzer=VERSION),
-    )
 
 
 def open_loop(*, quick: bool = False) -> Iterator[Figure]:
@@ -100,10 +38,33 @@ def open_loop(*, quick: bool = False) -> Iterator[Figure]:
             seconds = 3.0 if quick else max(8.0, _LEAST_SENDS / rate)
             turns = 1 if quick else math.ceil(_SECONDS_A_RATE / seconds)
             documents = [
-                loaded.locust_document(triton, rate, seconds, seed=seed)
+                _locust_document(triton, rate, seconds, seed=seed)
                 for seed in range(rate, rate + turns)
             ]
             yield from _kept_time(rate, seconds, documents)
+
+
+def _locust_document(
+    triton: EmbeddedTriton, rate: int, seconds: float, *, seed: int
+) -> dict[str, Any]:
+    """Our open loop inside Locust: the document that `--result` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "locust", "-f", "loadtests/locustfile.py"),
+                *("--headless", "--only-summary", "--host", f"grpc://{triton.grpc}"),
+                *("--model", "double", "--load-profile", "poisson"),
+                *("--rate", str(rate), "--duration", f"{seconds:g}"),
+                *("--seed", str(seed), "--result", str(result)),
+            ],
+            capture_output=True,
+            cwd=_ROOT,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        document: dict[str, Any] = json.loads(result.read_text("utf-8"))
+    return document
 
 
 def _kept_time(

@@ -1,34 +1,23 @@
-"""Traces of streamed answers: what a response costs us, and how true its times are."""
+"""Traces of streamed answers: processor time of one response."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import figures
-import numpy as np
-from sidecar_process import COMMAND, require_triton
-from streaming_models import write_streaming_models
-from traced_tritons import files_of_five, traced
 
 from exporter.features.traces import otlp_traces, trace_records
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.features.traces.trace_spans import SpanJoiner
-from loadtests import result_file
-from loadtests.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from figures import Figure
 
-    from loadtests.result import RunResult
-
-    Quantiles = dict[str, dict[float, float]]
 
 _DATA = Path(__file__).parents[1] / "data" / "traces"
 _FILE = _DATA / "streamed_files" / "t.json.0"
@@ -36,12 +25,6 @@ _SPANS = _DATA / "streamed_otlp" / "triton-2.51.0.json"
 _ANSWERS, _RESPONSES = 50, 200
 _GAP_NS = 20_000_000
 _GOAL_PER_SECOND = 10_000
-
-_SLEEPS = (100, *[20] * 19)
-_SECONDS = 6
-_USERS = (2, 8, 32)
-_QUANTILES = (("p50", 0.5), ("p99", 0.99))
-_Q = tuple(q for _, q in _QUANTILES)
 
 
 def _sink() -> TraceSink:
@@ -153,75 +136,3 @@ def _body() -> bytes:
     return json.dumps(
         {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}, separators=(",", ":")
     ).encode()
-
-
-def truth(*, quick: bool = False) -> Iterator[Figure]:
-    """The real Triton's marks beside the client's own stamps, at three loads."""
-    require_triton()
-    for users in _USERS:
-        runs = [_both(users) for _ in range(1 if quick else 3)]
-        for what in ("first", "gap"):
-            for name, q in _QUANTILES:
-                pairs = [(ours[what][q], marks[what][q]) for ours, marks in runs]
-                client = float(np.median([ours for ours, _ in pairs]))
-                errors = [1e3 * abs(ours - marks) for ours, marks in pairs]
-                yield figures.at_most(
-                    f"stream_traces_{users}_users_{what}_{name}_error",
-                    unit="ms",
-                    goal=round(max(1.0, 30 * client), 3),
-                    n=len(runs),
-                    client=1e3 * client,
-                    measured=f"|client - traces| of the {name} of the "
-                    f"{'first response' if what == 'first' else 'gaps'}; {users} users at "
-                    f"once for {_SECONDS} s, answers of {len(_SLEEPS)} responses over "
-                    "gRPC; the goal is 3 % or 1 ms",
-                    **figures.median(errors),
-                )
-
-
-def _both(users: int) -> tuple[Quantiles, Quantiles]:
-    """Times to the first response and gaps, as a load run and as traces have them."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        repository, path = folder / "models", folder / "trace.json"
-        repository.mkdir()
-        write_streaming_models(repository)
-        with traced(repository, *files_of_five(path)) as triton:
-            result = _load(triton.grpc, users, folder)
-        marks = [
-            trace.responses
-            for file in sorted(folder.glob("trace.json*"))
-            for trace in trace_records.parse(file.read_bytes()).traces
-            if trace.responses
-        ]
-    requests = result.requests
-    assert requests.count(Outcome.OK) == len(requests), result.errors
-    # The sender asks once before it begins; a file of five may be missing its end.
-    assert abs(len(marks) - len(requests)) < 6, (len(marks), len(requests))
-    gaps = result.between_responses
-    ours = {
-        "first": {q: float(np.quantile(requests.first - requests.sent, q)) for q in _Q},
-        "gap": {q: float(gaps.quantile(q) or 0.0) for q in _Q},
-    }
-    found = {
-        "first": [sent.first_seconds for sent in marks],
-        "gap": [gap for sent in marks for gap in sent.gaps],
-    }
-    return ours, {
-        name: {q: float(np.quantile(times, q)) for q in _Q}
-        for name, times in found.items()
-    }
-
-
-def _load(address: str, users: int, folder: Path) -> RunResult:
-    data, path = folder / "data.npz", folder / "run.json"
-    np.savez(data, sleeps=np.array([_SLEEPS], np.float32))
-    command = [COMMAND, "load", "run", "--quiet", "--protocol", "grpc"]
-    command += ["--address", address, "--model", "scripted", "--data", str(data)]
-    command += ["--concurrency", str(users), "--duration", str(_SECONDS)]
-    done = subprocess.run(
-        [*command, "--json", str(path)], check=False, capture_output=True, text=True
-    )
-    if not path.exists():
-        raise RuntimeError(f"the load run has no result: {done.stderr[-2000:]}")
-    return result_file.read(path)

@@ -86,28 +86,6 @@ def median_ratio(
     }
 
 
-def ratio_at_most(
-    name: str,
-    ours: Sequence[float],
-    theirs: Sequence[float],
-    goal: float | None,
-    *,
-    measured: str,
-    **more: object,
-) -> Figure:
-    """Ours over theirs, measured in pairs; `more` as of `at_most`."""
-    return at_most(
-        name,
-        unit="ratio",
-        goal=goal,
-        measured=measured,
-        n=len(ours),
-        seed=SEED,
-        **median_ratio(ours, theirs),
-        **more,
-    )
-
-
 def versions(*distributions: str, **more: str) -> dict[str, str]:
     """Python, tritonwatch and the named distributions, by version."""
     return {

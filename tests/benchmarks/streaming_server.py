@@ -53,14 +53,12 @@ class Streams:
         self._end = end + b"0\r\n\r\n"
         self._due: list[tuple[float, int, Connection]] = []
         self._order = itertools.count()
-        self._begun: list[float] = []
         self.firsts: list[float] = []
         self.gaps: list[float] = []
 
     def begin(self, connection: Connection) -> None:
         """Write the head; the first token follows."""
         connection.at, connection.sent = perf_counter(), 0
-        self._begun.append(connection.at)
         connection.transport.write(HEAD)
         self._later(connection.at + self._first, connection)
 
@@ -86,20 +84,11 @@ class Streams:
         return min(max(self._due[0][0] - perf_counter(), 0.0), _LOOK_SECONDS)
 
     def summary(self) -> dict[str, Any]:
-        """Quantiles in seconds, and tokens a second by the pace at which requests came."""
-        if len(self._begun) < 2:
-            return {}
-        # The median: a client may ask once long before the others.
-        pace = 1 / float(np.median(np.diff(self._begun)))
+        """Quantiles in seconds."""
         return {
-            **{
-                name: {
-                    "mean": float(np.mean(times)),
-                    **{f"p{100 * q:g}": float(np.quantile(times, q)) for q in _SHOWN},
-                }
-                for name, times in (("first", self.firsts), ("gap", self.gaps))
-            },
-            "tokens": {"per_second": pace * self._tokens},
+            name: {f"p{100 * q:g}": float(np.quantile(times, q)) for q in _SHOWN}
+            for name, times in (("first", self.firsts), ("gap", self.gaps))
+            if times
         }
 
 
