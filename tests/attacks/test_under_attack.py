@@ -8,9 +8,9 @@ import statistics
 
 import pytest
 from attacked_sidecars import attacked
-from attacks import ATTACKS, NOWHERE, Target
+from attacks import ATTACKS
 from control_groups import NoGroupError, limited
-from honest_clients import HonestClients, Reader
+from honest_clients import HonestClients
 from run_all import (
     IN_TIME_SECONDS,
     LIMIT_BYTES,
@@ -21,14 +21,11 @@ from run_all import (
     reserved_core,
     spell,
 )
-from running_taps import HttpTap
 from sidecars import Page
 from waiting import wait_until
 
-from exporter.taps.tap_route import TapAnswer, TapRoute
 from pages import page_text
 
-ACCEPTED = TapAnswer("accepted")
 SECONDS = 20.0
 QUIET_SECONDS = 3.0
 MOST_RATIO = 50
@@ -99,14 +96,3 @@ def test_all_attacks_at_once_keep_no_scrape_out(tls, group, core, tmp_path) -> N
     if group is None:
         pytest.skip("no control group with a limit of memory can be made here")
     assert group.kills == 0
-
-
-def test_honest_clients_send_only_what_a_tap_takes() -> None:
-    taken = TapRoute(
-        "/v1/traces", "otlp", 1 << 20, lambda _: ACCEPTED, busy_answer=ACCEPTED
-    )
-    with contextlib.closing(HttpTap(lambda: [taken])) as tap:
-        clients = HonestClients(Target(NOWHERE, tap=tap.address), Reader(NOWHERE))
-        seen = clients.spell(0.3)
-    assert seen.tallies["trace"].share() == 1
-    assert "mirror" not in seen.tallies

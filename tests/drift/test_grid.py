@@ -147,33 +147,6 @@ def test_values_too_fine_for_float32_are_counted_in_float64():
     assert (grid.count(rows.copy())[0] > 0).sum() > 100
 
 
-@pytest.mark.parametrize(
-    ("column", "cells"),
-    [
-        (np.full(100, np.nan), 1),
-        (np.full(100, 7.0), 1),
-        (np.full(100, 1e9 + 0.5), 1),
-        (np.full(100, np.inf), 1),
-        (np.array([1.0]), 1),
-        (np.array([1e38, -1e38, 3.0]), 3),
-        (np.array([1e-40, 2e-40, 3e-40]), 3),
-        (np.zeros(0), 0),
-    ],
-)
-def test_awkward_columns_get_a_defined_grid(column, cells):
-    grid = build_numeric_grid(column[:, None])
-    counts = grid.count(column[:, None].astype(grid.dtype))
-    assert (counts > 0).sum() == cells
-    assert counts.sum() == column.size
-
-
-def test_a_constant_feature_that_moves_leaves_its_cell():
-    grid = build_numeric_grid(np.full((100, 1), 5.0))
-    before = grid.count(np.full((10, 1), 5.0, np.float32))
-    after = grid.count(np.full((10, 1), 6.5, np.float32))
-    assert (before * after).sum() == 0
-
-
 def test_edges_are_where_the_cells_begin():
     grid = build_numeric_grid(np.random.default_rng(6).normal(size=(1000, 2)))
     edges = grid.edges(1)

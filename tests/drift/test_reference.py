@@ -175,23 +175,6 @@ def test_an_hour_outside_the_week_is_refused():
         ProfileBuilder(SCHEMA).add({}, hour=168)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.full((600, 2), np.nan),
-        np.full((600, 2), 3.0),
-        np.full((600, 2), np.inf),
-        np.full((1, 2), 1.0),
-        1e9 + np.arange(1200.0).reshape(600, 2),
-    ],
-)
-def test_awkward_references_are_defined(values):
-    profile = fit(SCHEMA, draw(np.random.default_rng(8), len(values), values))
-    assert np.isfinite(profile.projection.location).all()
-    assert np.isfinite(profile.dispersion.location).all()
-    assert Profile.from_bytes(profile.to_bytes()).rows == len(values)
-
-
 def test_cells_are_labelled_in_the_features_own_unit(profile):
     assert profile.cell_label(0, 0, 0).startswith("[-inf, ")
     assert profile.cell_label(2, 0, 0) == "green"

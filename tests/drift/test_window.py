@@ -72,13 +72,6 @@ def test_one_row_requests_count_like_one_batch(profile):
     assert np.array_equal(rows.take().cells, batch.take().cells)
 
 
-def test_taking_a_window_opens_an_empty_one(profile):
-    window = profile.accumulator()
-    window.update(draw(np.random.default_rng(2), 10))
-    assert window.peek().rows == window.take().rows == 10
-    assert window.take().cells.sum() == 0
-
-
 def test_a_restored_window_goes_on_counting(profile):
     data = draw(np.random.default_rng(3), 100)
     whole, first, second = (profile.accumulator() for _ in range(3))
@@ -149,31 +142,6 @@ def test_columns_of_one_tensor_come_in_the_order_of_the_features():
     window = profile.accumulator()
     window.update({"x": x})
     assert window.take().missing.tolist()[:2] == [7, 0]
-
-
-def test_an_empty_request_counts_nothing(profile):
-    window = profile.accumulator()
-    assert window.update({}) == 0
-    assert window.update(draw(np.random.default_rng(5), 0)) == 0
-    assert window.take().rows == 0
-
-
-def test_quality_is_counted_by_feature(profile):
-    data = draw(np.random.default_rng(6), 100)
-    data["x"][:10, 0] = np.nan
-    data["x"][10:15, 0] = -np.inf
-    data["x"][:, 2] = 1.25
-    data["colour"][:20] = b"mauve"
-    data["colour"][20:22] = b""
-    window = profile.accumulator()
-    window.update(data)
-    counts = window.take()
-    assert counts.missing.tolist() == [10, 0, 2, 0]
-    assert counts.infinite.tolist() == [5, 0, 0, 0]
-    assert counts.outside.tolist() == [0, 0, 20, 0]
-    assert counts.finite.tolist() == [85, 100, 98, 100]
-    standing = profile.constant(counts)
-    assert standing.tolist() == [False, True, False, False]
 
 
 def test_text_too_large_for_the_ring_dtype_does_not_warn(profile):

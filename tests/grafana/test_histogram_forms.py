@@ -90,13 +90,6 @@ def forms(tmp_path_factory) -> Generator[dict[str, Prometheus]]:
         yield running
 
 
-def test_the_three_forms_are_what_they_are_called(forms) -> None:
-    metric = "triton_request_duration_seconds"
-    native = {f for f in FORMS if forms[f].query(f"histogram_count({metric}) > 0")}
-    classic = {f for f in FORMS if forms[f].query(f"{metric}_bucket")}
-    assert (native, classic) == ({"native", "both"}, {"classic", "both"})
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_every_panel_shows_data_and_no_query_only_in_another_form(forms, form) -> None:
     deadline = time.monotonic() + patience(120)

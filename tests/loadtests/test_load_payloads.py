@@ -117,55 +117,29 @@ def test_sequences_of_perf_analyzer_are_sent_one_after_the_other(tmp_path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("name", "content", "told"),
     [
-        ({"z": X}, "needs the input 'x'"),
-        ({"x": X, "z": X}, "found ['z']"),
-        ({"x": X[:, :2]}, "samples of the shape [2]"),
-        ({"x": X, "y": Y[:3]}, "found [3, 4] samples"),
-        ({"x": X[:0]}, "found [0] samples"),
-        ({"x": np.array([["a", "b", "c"]])}, "want FP32"),
-        ({"x": X.astype(np.complex64)}, "want FP32"),
-    ],
-)
-def test_an_npz_that_does_not_fit_is_told_with_its_file(tmp_path, arrays, told) -> None:
-    file = npz(tmp_path, **arrays)
-    with pytest.raises(PlanError) as refused:
-        list(rows_of(file, BATCHED))
-    assert told in str(refused.value)
-    assert str(file) in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("document", "told"),
-    [
-        ([], "found no list"),
-        ({"data": []}, 'found no "data"'),
-        ({"data": [1]}, "not an object"),
-        ({"data": [{"q": [1]}]}, "data[0]: found ['q']"),
-        ({"data": [{}]}, "found no ['x']"),
-        ({"data": [{"x": [1, 2]}]}, "2 values for 'x'"),
-        ({"data": [{"x": ["a", "b", "c"]}]}, "want FP32"),
-        ({"data": [{"x": [[1], [2, 3]]}]}, "lists of different lengths"),
-        ({"data": [{"x": {"b64": "%"}}]}, "not valid base64"),
+        ("data.npz", {"z": X}, "needs the input 'x'"),
+        ("data.npz", {"x": X, "z": X}, "found ['z']"),
+        ("data.npz", {"x": X[:, :2]}, "samples of the shape [2]"),
+        ("data.npz", {"x": X, "y": Y[:3]}, "found [3, 4] samples"),
+        ("data.npz", {"x": X[:0]}, "found [0] samples"),
+        ("data.npz", {"x": np.array([["a", "b", "c"]])}, "want FP32"),
+        ("data.npz", {"x": X.astype(np.complex64)}, "want FP32"),
+        ("data.json", [], "found no list"),
+        ("data.json", {"data": []}, 'found no "data"'),
+        ("data.json", {"data": [1]}, "not an object"),
+        ("data.json", {"data": [{"q": [1]}]}, "data[0]: found ['q']"),
+        ("data.json", {"data": [{}]}, "found no ['x']"),
+        ("data.json", {"data": [{"x": [1, 2]}]}, "2 values for 'x'"),
+        ("data.json", {"data": [{"x": ["a", "b", "c"]}]}, "want FP32"),
+        ("data.json", {"data": [{"x": [[1], [2, 3]]}]}, "lists of different lengths"),
+        ("data.json", {"data": [{"x": {"b64": "%"}}]}, "not valid base64"),
         (
+            "data.json",
             {"data": [{"x": [1, 2, 3]}], "validation_data": [{}, {}]},
             "want the same number",
         ),
-    ],
-)
-def test_json_that_does_not_fit_is_told_with_its_place(
-    tmp_path, document, told
-) -> None:
-    file = as_json(tmp_path, document)
-    with pytest.raises(PlanError) as refused:
-        list(rows_of(file, BATCHED))
-    assert told in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
         ("data.npz", b"no zip", "is not a readable npz file"),
         ("data.npz", b"", "is not a readable npz file"),
         ("data.npz", npy(X), "is not a readable npz file"),
@@ -174,11 +148,20 @@ def test_json_that_does_not_fit_is_told_with_its_place(
         ("data.csv", b"1,2", "found the ending '.csv'"),
     ],
 )
-def test_a_file_of_another_kind_is_told(tmp_path, name, content, told) -> None:
-    (tmp_path / name).write_bytes(content)
+def test_a_file_that_does_not_fit_is_told_with_its_name_and_place(
+    tmp_path, name, content, told
+) -> None:
+    file = tmp_path / name
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif name == "data.npz":
+        np.savez(file, **content)
+    else:
+        as_json(tmp_path, content)
     with pytest.raises(PlanError) as refused:
-        list(rows_of(tmp_path / name, BATCHED))
+        list(rows_of(file, BATCHED))
     assert told in str(refused.value)
+    assert str(file) in str(refused.value)
 
 
 def test_a_batch_that_is_not_sent_is_refused(tmp_path) -> None:

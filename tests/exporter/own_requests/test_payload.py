@@ -81,13 +81,6 @@ def test_open_dimensions_become_1(declared, made):
     assert drawn(shape=declared).shape == made
 
 
-def test_a_configured_shape_takes_the_place_of_the_declared_one():
-    rng = np.random.default_rng(0)
-    overrides = {"X": InputSettings(shape=(8, 3))}
-    payload = make_payload(model(tensor(shape=(-1, 3))), overrides, rng)
-    assert payload.inputs["X"].shape == (8, 3)
-
-
 @pytest.mark.parametrize("shape", [(8, 4), (8,), (8, 3, 1), ()])
 def test_a_configured_shape_that_does_not_fit_is_refused(shape):
     overrides = {"X": InputSettings(shape=shape)}
@@ -107,13 +100,6 @@ def test_optional_inputs_are_left_out_unless_named():
     overrides = {"C": InputSettings()}
     payload = make_payload(spec, overrides, np.random.default_rng(0))
     assert list(payload.inputs) == list(payload.datatypes) == ["A", "C"]
-
-
-def test_an_input_can_be_left_out_on_purpose():
-    spec = model(tensor(name="A"), tensor(name="B"))
-    overrides = {"A": InputSettings(omit=True)}
-    payload = make_payload(spec, overrides, np.random.default_rng(0))
-    assert list(payload.inputs) == ["B"]
 
 
 def test_a_name_the_model_does_not_have_is_told_with_those_it_has():
@@ -156,11 +142,6 @@ def test_a_range_wider_than_the_datatype_is_cut_to_it(datatype):
     assert set(array.tolist()) == {most}
     array = drawn(datatype, (50,), range=(-1e30, least))
     assert set(array.tolist()) == {least}
-
-
-@pytest.mark.parametrize("number", [2**53 + 1, 2**63 - 1, 2**64 - 1])
-def test_large_integers_are_exact(number):
-    assert set(drawn("UINT64", (9,), range=(number, number)).tolist()) == {number}
 
 
 @pytest.mark.parametrize(

@@ -75,17 +75,6 @@ async def test_a_body_nobody_asked_for_is_let_go():
 # Listening.
 
 
-def test_an_address_in_use_is_one_clear_line():
-    with bind("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
-        with pytest.raises(ListenError) as caught:
-            bind("127.0.0.1", port)
-    assert str(caught.value) == (
-        f"cannot listen on 127.0.0.1:{port}: Address already in use; "
-        "choose another address under `listen` in the config"
-    )
-
-
 @pytest.mark.parametrize(
     "address", ["192.0.2.1", "no.such.host.invalid", "a\0b", "x" * 99, "ü" * 80]
 )

@@ -97,30 +97,6 @@ def test_a_relapse_counts_although_it_was_good_already_before_the_fault_was_undo
     assert measured(load, reverted=8.0).relapses == 1
 
 
-def test_good_for_less_than_is_wanted_at_the_end_is_unknown() -> None:
-    load = run(poisson(200, 11.8), refuses=((INJECT, 7.0),))
-    found = measured(load)
-    assert found.state == "unknown"
-    assert found.recovered_seconds is None
-    assert "4.8" in found.reason or "4.7" in found.reason
-
-
-def test_a_run_that_ends_soon_after_the_fault_says_nothing() -> None:
-    assert measured(run(poisson(200, 5.4))).state == "unknown"
-    assert measured(run(poisson(200, 8.0))).state == "unknown"
-    bad = measured(run(poisson(200, 8.0), refuses=((INJECT, 9.0),)))
-    assert bad.state == "unknown"
-    assert bad.recovered_seconds is None
-
-
-def test_never_back_is_not_recovered_and_its_outage_has_no_end() -> None:
-    found = measured(run(poisson(200, 15), hangs=((INJECT, 99.0),)))
-    assert found.state == "not_recovered"
-    assert found.outage is not None
-    assert not found.outage.ended
-    assert found.outage.seconds == pytest.approx(11.0, abs=0.1)
-
-
 def test_all_lost_from_the_start_leaves_no_limit_and_no_claim() -> None:
     found = measured(run(poisson(200, 15), refuses=((0.0, 99.0),)))
     assert found.state == "unknown"
