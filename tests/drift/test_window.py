@@ -144,6 +144,24 @@ def test_columns_of_one_tensor_come_in_the_order_of_the_features():
     assert window.take().missing.tolist()[:2] == [7, 0]
 
 
+def test_quality_is_counted_by_feature(profile):
+    data = draw(np.random.default_rng(6), 100)
+    data["x"][:10, 0] = np.nan
+    data["x"][10:15, 0] = -np.inf
+    data["x"][:, 2] = 1.25
+    data["colour"][:20] = b"mauve"
+    data["colour"][20:22] = b""
+    window = profile.accumulator()
+    window.update(data)
+    counts = window.take()
+    assert counts.missing.tolist() == [10, 0, 2, 0]
+    assert counts.infinite.tolist() == [5, 0, 0, 0]
+    assert counts.outside.tolist() == [0, 0, 20, 0]
+    assert counts.finite.tolist() == [85, 100, 98, 100]
+    standing = profile.constant(counts)
+    assert standing.tolist() == [False, True, False, False]
+
+
 def test_text_too_large_for_the_ring_dtype_does_not_warn(profile):
     request = draw(np.random.default_rng(8), 2)
     request["x"] = np.full((2, 3), 1e300)
