@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 import pytest
 from fake_triton import FakeModel, FakeTriton
 
 from exporter.access.own_traffic import OwnTraffic
 from exporter.config.configuration import parse
 from exporter.errors import ConfigError
-from exporter.web.multi_target import MultiTarget, ProbeRefusedError
+from exporter.web.multi_target import MultiTarget
 
 CANARY = "canary-4711"
 ENVIRONMENT = {"SECRET": CANARY, "LINES": f"{CANARY}\nX: y"}
@@ -35,16 +33,6 @@ def test_a_collectors_url_that_is_none_is_refused_unseen(end):
     found = refused(f"otlp: {{endpoint: 'http://u:${{env:SECRET}}{end}'}}")
     assert "${env:SECRET}" in found
     assert "want a URL" in found
-
-
-async def test_an_allowed_ipv6_address_lets_in_itself_and_no_other():
-    config = parse(b"multi_target: {allow: ['[fd00::10]:8001', '[ab]:1']}", "f", {})
-    for target in ("0:8001", "f:8001", "1:8001"):
-        with pytest.raises(ProbeRefusedError) as error:
-            await MultiTarget().probe(
-                config, {"target": target}, {}, "", OwnTraffic(run_id="x")
-            )
-        assert error.value.status is HTTPStatus.FORBIDDEN
 
 
 async def test_what_debug_shows_of_the_settings_holds_no_secret():

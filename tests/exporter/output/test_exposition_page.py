@@ -123,25 +123,18 @@ def one_sample(draw: st.DrawFn) -> AnySample:
 
 
 @given(st.lists(one_sample(), max_size=8))
-def test_a_text_page_is_what_prometheus_client_would_write(
+def test_a_page_of_text_or_openmetrics_is_what_prometheus_client_would_write(
     samples: list[AnySample],
 ) -> None:
-    body, headers = exposition.render(samples)
-
-    expected = text_format.generate_latest(Reference(samples, created=False))  # type: ignore[arg-type]
-    assert body.decode() == expected.decode()
-    assert headers["content-type"] == text_format.CONTENT_TYPE_PLAIN_0_0_4
-
-
-@given(st.lists(one_sample(), max_size=8))
-def test_an_openmetrics_page_is_what_prometheus_client_would_write(
-    samples: list[AnySample],
-) -> None:
-    body, headers = exposition.render(samples, accept=OPENMETRICS)
-
-    expected = openmetrics.generate_latest(Reference(samples, created=True))  # type: ignore[no-untyped-call]
-    assert body.decode() == expected.decode()
-    assert headers["content-type"] == openmetrics.CONTENT_TYPE_LATEST
+    plain = text_format.CONTENT_TYPE_PLAIN_0_0_4
+    for accept, created, theirs, kind in (
+        ("", False, text_format, plain),
+        (OPENMETRICS, True, openmetrics, openmetrics.CONTENT_TYPE_LATEST),
+    ):
+        body, headers = exposition.render(samples, accept=accept)
+        expected = theirs.generate_latest(Reference(samples, created=created))
+        assert body.decode() == expected.decode()
+        assert headers["content-type"] == kind
 
 
 def every_metric() -> list[AnySample]:

@@ -20,35 +20,25 @@ def test_every_target_is_probed_once_an_interval():
         assert len(scene.gaps(name)) >= 98
 
 
-def test_the_time_an_answer_takes_is_part_of_the_interval():
+@pytest.mark.parametrize(
+    ("answer_seconds", "settings", "gap"),
+    [
+        (4, {}, 10),  # part of the interval
+        (7, {"interval_seconds": 3}, 7),  # not overtaken
+        (0.01, {"interval_seconds": 0.02, "max_requests_per_second": 1000}, 0.02),
+    ],
+)
+def test_a_target_is_probed_at_the_interval_or_when_its_answer_is_there(
+    answer_seconds, settings, gap
+):
     async def script(scene):
-        scene.probe.slow["m"] = 4
-        await asyncio.sleep(100)
+        scene.probe.slow["m"] = answer_seconds
+        await asyncio.sleep(100 * gap)
 
-    scene = play(["m"], script, jitter_ratio=0)
-    assert scene.gaps("m") == pytest.approx([10] * len(scene.gaps("m")))
-    assert len(scene.gaps("m")) >= 8
-
-
-def test_a_target_alone_is_probed_as_often_as_it_is_asked_for():
-    async def script(scene):
-        scene.probe.slow["m"] = 0.01
-        await asyncio.sleep(10)
-
-    often = {"interval_seconds": 0.02, "max_requests_per_second": 1000}
-    scene = play(["m"], script, jitter_ratio=0, **often)
-    assert scene.gaps("m") == pytest.approx([0.02] * len(scene.gaps("m")), abs=0.001)
-    assert len(scene.gaps("m")) >= 490
-
-
-def test_an_answer_that_takes_longer_than_the_interval_is_not_overtaken():
-    async def script(scene):
-        scene.probe.slow["m"] = 7
-        await asyncio.sleep(70)
-
-    scene = play(["m"], script, interval_seconds=3, jitter_ratio=0)
-    assert scene.gaps("m") == pytest.approx([7] * len(scene.gaps("m")), abs=0.01)
-    assert len(scene.gaps("m")) >= 8
+    scene = play(["m"], script, jitter_ratio=0, **settings)
+    gaps = scene.gaps("m")
+    assert gaps == pytest.approx([gap] * len(gaps), abs=0.05 * gap)
+    assert len(gaps) >= 98
 
 
 def test_new_targets_begin_at_once_but_not_together():

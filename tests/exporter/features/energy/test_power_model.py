@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
 from exporter.access.work_board import ModelWork, WorkBoard, WorkSnapshot
 from exporter.features.energy.energy_meter import MICRO
@@ -63,10 +62,3 @@ def test_use_may_be_the_models_busy_seconds_where_the_server_is_elsewhere():
 def test_without_a_kernel_that_tells_there_is_no_source(tmp_path, monkeypatch):
     monkeypatch.setattr(power_model, "_STAT", tmp_path / "none")
     assert ModelSettings(idle_watts=1, full_watts=2).find(surroundings([0.0])) is None
-
-
-def test_full_use_takes_no_less_than_none():
-    with pytest.raises(
-        ValidationError, match="found idle_watts 90 above full_watts 30"
-    ):
-        ModelSettings(idle_watts=90, full_watts=30)

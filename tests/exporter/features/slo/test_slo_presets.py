@@ -79,53 +79,6 @@ def test_a_preset_of_readings_bounds_one_metric(settings, wanted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slo", "message"),
-    [
-        (
-            "{kind: signal, name: x, objective_ratio: 0.9, metric: triton_up}",
-            "found neither at_least nor at_most; set one or both",
-        ),
-        (
-            "{kind: signal, name: x, objective_ratio: 0.9, metric: nope, at_least: 1}",
-            "found metric 'nope'; want a gauge or counter of METRICS.md",
-        ),
-        (
-            (
-                "{kind: signal, name: x, objective_ratio: 0.9, metric: triton_up,"
-                " labels: {model: m}, at_least: 1}"
-            ),
-            "found labels ['model']; triton_up has []",
-        ),
-        (
-            "{kind: preset, name: x, preset: throughput}",
-            (
-                "found preset throughput and per_second None; set per_second with"
-                " preset throughput, and only there"
-            ),
-        ),
-        (
-            "{kind: preset, name: x, preset: chat, per_second: 1}",
-            (
-                "found preset chat and per_second 1.0; set per_second with"
-                " preset throughput, and only there"
-            ),
-        ),
-        (
-            "{kind: preset, name: x, preset: energy}",
-            (
-                "found preset energy and joules_per_inference None;"
-                " set joules_per_inference with preset energy, and only there"
-            ),
-        ),
-    ],
-)
-def test_what_does_not_fit_is_said(slo, message) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse(f"slos: [{slo}]".encode(), "f.yaml", {})
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("collectors", "has"),
     [
         ("", "no limits"),

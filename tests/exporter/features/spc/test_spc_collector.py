@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from chart_scene import Scene, score, signal
 from descriptor_limits import no_descriptors_left
-from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from exporter import catalogue
-from exporter.features.spc.spc_settings import SpcSettings
 from exporter.histograms.histogram import Histogram
 from exporter.samples import HistogramSample, ReadTime, Sample
 
@@ -360,20 +358,3 @@ class TestState:
         for _ in range(3):
             scene.look(score(0.97))
         assert scene.value("triton_spc_samples_total") == 3
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"metric": "nv_inference_count"}, "METRICS.md"),
-        ({"metric": "triton_spc_statistic"}, "other than triton_spc_"),
-        ({"labels": {"colour": "red"}}, "has ['model', 'version'"),
-        ({"part": {"metric": "auc"}}, "part needs a counter"),
-        ({"charts": [{"kind": "ewma"}, {"kind": "ewma"}]}, "'ewma' twice"),
-        ({"charts": []}, "at least 1"),
-    ],
-)
-def test_a_signal_that_makes_no_sense_is_refused(change, told) -> None:
-    with pytest.raises(ValidationError) as caught:
-        SpcSettings(signals=[signal(**change)])
-    assert told in str(caught.value)
