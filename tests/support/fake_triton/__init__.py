@@ -14,9 +14,9 @@ script it with the behaviours named here, while it runs:
         fake.behave()                                           # everything well again
 
 What came is in `fake.requests`, `fake.received()`, `fake.max_concurrent`; tests wait for
-it with `fake.wait_for("infer", count=3)` rather than sleep. How far the fake is like a
-real Triton is tested against one. It knows no TLS, no shared memory, no sequences, no
-response cache, no log settings; trace settings are read only, and over gRPC alone.
+it with `fake.wait_for("infer", count=3)` rather than sleep. It knows no TLS, no shared
+memory, no sequences, no response cache, no log settings; trace settings are read only, and
+over gRPC alone.
 """
 
 # ruff: noqa: F403 - each behaviour is named once, where it is
