@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 from production import Production
-from small_models import config, ensemble_of, write_model
+from small_models import COUNTS, config, ensemble_of, write_model
 from waiting import wait_until
 
 from exporter.errors import TritonError
@@ -25,13 +25,19 @@ MODELS = {
     "constant_length": (config(CACHED, dims="[-1]"), CONSTANT),
     "one_bool": (config(CACHED, datatype="TYPE_BOOL"), {}),
     "one_integer": (config(CACHED, datatype="TYPE_INT64"), {}),
+    "length_1_only": (config(CACHED, datatype="TYPE_INT32", dims="[-1]"), {}),
     "rows": (
         config(CACHED, datatype="TYPE_INT32").replace("max_batch_size: 0", ROWS),
         {},
     ),
+    "around_rows": (
+        ensemble_of("rows", ROWS).replace("TYPE_FP32", "TYPE_INT32", 1),
+        {},
+    ),
+    "length": (config(CACHED, datatype="TYPE_INT64", dims="[-1]"), {}),
     "floats": (config(CACHED), {}),
 }
-PROVEN = {"rows", "floats"}
+PROVEN = {"rows", "around_rows", "length", "floats"}
 """Models whose cache cannot know all requests."""
 BY_ROWS = """
 import numpy as np
@@ -46,14 +52,24 @@ class TritonPythonModel:
         x = pb.get_input_tensor_by_name(request, "x").as_numpy()
         return pb.InferenceResponse([pb.Tensor("y", np.zeros((len(x), 1), np.float32))])
 """
+LENGTH_1_ONLY = BY_ROWS.replace(
+    "        return pb.InferenceResponse",
+    """        if x.size > 1:
+            raise ValueError(f"want 1 value, found {x.size}")
+        return pb.InferenceResponse""",
+).replace("(len(x), 1)", "1")
+CODE = {
+    "rows": BY_ROWS,
+    "length": BY_ROWS.replace("(len(x), 1)", "1"),
+    "length_1_only": LENGTH_1_ONLY,
+}
 
 
 @pytest.fixture
 def server(start_triton, triton_environment, tmp_path):
     models = tmp_path / "models"
     for name, (text, _) in MODELS.items():
-        code = {"code": BY_ROWS} if name == "rows" else {}
-        write_model(models, name, text, **code)
+        write_model(models, name, text, CODE.get(name, COUNTS))
     write_model(models, "around", ensemble_of("constant"))
     site = backend.inspect(triton_environment).site
     caches = site / "pytriton/tritonserver/caches"

@@ -1,4 +1,4 @@
-"""On a real Triton: backlogs and caches, which say nothing about a model being dead."""
+"""On a real Triton: backlogs and odd names, which say nothing about a model being dead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from accesses import access_to
 from small_models import (
-    COUNTS,
     config,
     ensemble_of,
     kill_stub,
@@ -24,7 +23,6 @@ from exporter.errors import TritonError
 from exporter.features.synthetic.synthetic_probe import SyntheticProbe
 from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.runtime.probe_meter import ProbeMeter
-from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
@@ -34,59 +32,19 @@ pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 
 NAMES = ("a+b", "a:b", "a@b", "a=b", "a,b", "a!b", "a&b", "a(b)", "a'b", "a~b")
 UNREACHABLE = ("a%b", "a b", "aüb", "a#b")
-LENGTH_1_ONLY = """
-import numpy as np
-import triton_python_backend_utils as pb
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [self.answer(request) for request in requests]
-
-    def answer(self, request):
-        x = pb.get_input_tensor_by_name(request, "x").as_numpy()
-        if x.size > 1:
-            raise ValueError(f"want 1 value, found {x.size}")
-        return pb.InferenceResponse([pb.Tensor("y", np.zeros(1, np.float32))])
-"""
-ANY_LENGTH = LENGTH_1_ONLY.replace("x.size > 1", "x.size > 64").replace(
-    "np.zeros(1,", "np.zeros((*x.shape[:-1], 1),"
-)
 SEQUENCES = {
     "direct": sequence_batching("direct {}", "TYPE_UINT64"),
     "oldest": sequence_batching("oldest { max_candidate_sequences: 2 }", "TYPE_UINT64"),
 }
-CACHED = "response_cache { enable: true }"
-ROWS = "max_batch_size: 8"
-
-
-def rows_of(datatype):
-    return config(CACHED, datatype=datatype).replace("max_batch_size: 0", ROWS)
-
-
-def around(model, datatype, *more, dims="[1]"):
-    """An ensemble with an input like that of its one step."""
-    text = ensemble_of(model, *more)
-    return text.replace("TYPE_FP32 dims: [1]", f"{datatype} dims: {dims}", 1)
 
 
 MODELS = {
     **{name: config(section) for name, section in SEQUENCES.items()},
     "around_direct": ensemble_of("direct"),
     "optional": config(input_options="optional: true"),
-    "bool_rows": rows_of("TYPE_BOOL"),
-    "integer_rows": rows_of("TYPE_INT32"),
-    "around_rows": around("integer_rows", "TYPE_INT32", ROWS),
-    "open_length": config(CACHED, datatype="TYPE_INT64", dims="[-1]"),
-    "around_length": around("open_length", "TYPE_INT64", dims="[-1]"),
-    "length_1_only": config(CACHED, datatype="TYPE_INT32", dims="[-1]"),
     # Triton starts the stubs of Python models through a shell that such names break.
     "named": config(),
     **{name: ensemble_of("named") for name in (*NAMES, *UNREACHABLE)},
-}
-CODE = {
-    "length_1_only": LENGTH_1_ONLY,
-    **dict.fromkeys(("bool_rows", "integer_rows", "open_length"), ANY_LENGTH),
 }
 
 
@@ -159,14 +117,9 @@ def server(triton_environment, tmp_path_factory):
     """A server of all models, each asked by one test."""
     models = tmp_path_factory.mktemp("unproven") / "models"
     for name, text in MODELS.items():
-        write_model(models, name, text, CODE.get(name, COUNTS))
-    caches = backend.inspect(triton_environment).site / "pytriton/tritonserver/caches"
-    arguments = (
-        f"--cache-directory={caches}",
-        "--cache-config=local,size=1048576",
-        # A Triton that was given a name of its own decodes no escapes in paths either.
-        *("--id", "fraud"),
-    )
+        write_model(models, name, text)
+    # A Triton that was given a name of its own decodes no escapes in paths either.
+    arguments = ("--id", "fraud")
     with EmbeddedTriton(
         models, environment=triton_environment, arguments=arguments
     ) as started:
@@ -266,43 +219,3 @@ def test_names_that_may_stand_in_a_path_are_probed_over_http(
     assert probed.attempt() == {"ok"}
     protocols = {target.protocol for target in probed.targets}
     assert protocols == ({"grpc"} if name in UNREACHABLE else {"grpc", "http"})
-
-
-@pytest.mark.parametrize(
-    ("model", "asked"),
-    [
-        ("bool_rows", "bool_rows"),
-        ("integer_rows", "around_rows"),
-        ("open_length", "around_length"),
-    ],
-)
-def test_a_dead_stub_behind_a_cache_is_found_where_the_model_takes_larger_inputs(
-    server, probing, model, asked
-) -> None:
-    probed = probing(server, asked, timeout_seconds=10)
-    while "cached" not in probed.attempt():
-        pass
-    proven = sum(probed.attempt() == {"ok"} for _ in range(12))
-    assert proven >= 9
-    assert probed.serving is True
-    kill_stub(server, model)
-    # 256 requests are left at least, of which some are known.
-    deadline = time.monotonic() + patience()
-    while probed.serving is not False:
-        assert "bad_output" not in probed.attempt()
-        assert time.monotonic() < deadline
-
-
-def test_a_model_that_refuses_larger_inputs_is_unproven_and_not_failing(
-    server, probing
-) -> None:
-    probed = probing(server, "length_1_only", timeout_seconds=10)
-    while "cached" not in probed.attempt():
-        pass
-    found = [probed.attempt() for _ in range(10)]
-    assert set().union(*found) <= {"ok", "cached"}
-    assert probed.serving is not False
-    kill_stub(server, "length_1_only")
-    for _ in range(6):
-        assert probed.attempt() == {"cached"}
-    assert probed.serving is None
