@@ -40,15 +40,16 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.access.own_traffic import OwnTraffic
-    from exporter.access.probe_base import Target
+    from exporter.access.probe_base import Target, Transport
     from exporter.config.configuration import Config
     from exporter.config.kinds import AnyProbe
     from exporter.samples import AnySample
     from exporter.triton.grpc import GrpcClient
 
-    _GivenUp = dict[tuple[str, ModelKey], tuple[GrpcClient, float]]
-    """Clients whose request has no answer yet, and when it was given up, by the server's
-    address and model. Triton executes it; one more of each scrape would be a queue."""
+    _GivenUp = dict[tuple[str, ModelKey, Transport], tuple[GrpcClient, float]]
+    """Clients whose request had no answer, and when it was given up, by the server's
+    address, model and protocol. Triton executes it; one more of each scrape would be a
+    queue. Only over gRPC the answer is awaited."""
 
 log = structlog.get_logger()
 
@@ -136,10 +137,9 @@ class MultiTarget:
         address = network_of(peer)
         self._enter(address, config.multi_target.max_concurrent)
         for place, (client, since) in list(self._given_up.items()):
-            if (
-                not client.is_waiting(place[1][0])
-                or time.monotonic() - since > _WAIT_SECONDS
-            ):
+            _, (model, _), protocol = place
+            is_answered = protocol == "grpc" and not client.is_waiting(model)
+            if is_answered or time.monotonic() - since > _WAIT_SECONDS:
                 del self._given_up[place]
         workers = Workers(1, "multi-target")
         try:
@@ -175,18 +175,15 @@ def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:
             f'found {key}={address!r}; want "host:port", like triton-0:8001',
         )
     settings = config.multi_target
-    if settings.open or any(_matches(address, p) for p in settings.allow):
+    # To fnmatch the brackets of an IPv6 address are a choice of characters: "[::1]:*"
+    # would let 1:80 in.
+    allowed = (_BRACKET_OF_IPV6.sub("[[]", pattern) for pattern in settings.allow)
+    if settings.open or any(fnmatchcase(address, pattern) for pattern in allowed):
         return address
     raise ProbeRefusedError(
         HTTPStatus.FORBIDDEN,
         f"found {key}={address!r}, which multi_target.allow does not allow",
     )
-
-
-def _matches(address: str, pattern: str) -> bool:
-    # To fnmatch the brackets of an IPv6 address are a choice of characters: "[::1]:*"
-    # would let 1:80 in.
-    return fnmatchcase(address, _BRACKET_OF_IPV6.sub("[[]", pattern))
 
 
 def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:
@@ -318,9 +315,9 @@ def _judge_models(
             verdict, reason = None, "its metadata could not be read in time"
         elif remaining <= 0:
             verdict, reason = None, "the scrape's own timeout left no time for it"
-        elif place in given_up:
-            verdict = _UNANSWERED if target.protocol == "grpc" else None
-            reason = _UNANSWERED.detail
+        elif (*place, "grpc") in given_up or (*place, target.protocol) in given_up:
+            is_same = (*place, target.protocol) in given_up
+            verdict, reason = _UNANSWERED if is_same else None, _UNANSWERED.detail
         else:
             patience = min(module.timeout_seconds, remaining)
             hurried = module.model_copy(
@@ -331,8 +328,16 @@ def _judge_models(
             if verdict is not None and verdict.outcome == "cached":
                 # With larger inputs, where the model takes them.
                 verdict = probe.attempt(target)
-            if access.grpc.is_waiting(target.key[0]):
-                given_up[place] = access.grpc, time.monotonic()
+            is_late = (
+                target.protocol == "http"
+                and verdict is not None
+                and verdict.outcome == "timeout"
+            )
+            if is_late or access.grpc.is_waiting(target.key[0]):
+                given_up[*place, target.protocol] = access.grpc, time.monotonic()
+            elif target.protocol == "grpc":
+                # It answers, so what it got over HTTP is no longer in its queue.
+                given_up.pop((*place, "http"), None)
             reason = "the probe had nothing to ask"
         if verdict is None:
             unjudged.add(target.key)

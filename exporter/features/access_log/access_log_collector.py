@@ -55,7 +55,8 @@ def logged_request(line: bytes, most_bytes: int) -> LoggedRequest | None:
     Raises:
         ForeignJsonError: it is not a line of the shipped formats.
     """
-    entry = parse(line, most_bytes)
+    # nginx writes the bytes of a header as they are.
+    entry = parse(line.decode("utf-8", "replace").encode(), most_bytes)
     if not isinstance(entry, dict) or "path" not in entry:
         raise ForeignJsonError("the line is not a JSON object with a path")
     path, agent = _text(entry, "path"), _text(entry, "agent")

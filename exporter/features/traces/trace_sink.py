@@ -206,11 +206,6 @@ class TraceSink:
             with self._lock:
                 self._outcomes[source][outcome] += number
 
-    def counted(self, source: str, outcome: str) -> int:
-        """Return the number of records with this outcome so far."""
-        with self._lock:
-            return self._outcomes[source][outcome]
-
     def is_known(self, key: ModelKey) -> bool:
         """Return whether the server holds this model version now."""
         return key in self._known()

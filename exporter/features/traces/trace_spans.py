@@ -151,11 +151,12 @@ class SpanJoiner:
             request = self._assign(span, now, sender)
             if request is None or not request.complete:
                 continue
-            whose = request.identity
+            whose, key = request.identity, self._key(span)
             if whose.child and not self._is_caused(whose.trace_id, roots):
-                self._children.setdefault(whose.trace_id, set()).add(self._key(span))
+                self._children.setdefault(whose.trace_id, set()).add(key)
                 continue
-            self._remove(span, request)
+            self._pop(key)
+            self._forget_network(key, request)
             done.append(request)
         done = self._attributed([*done, *self._overdue(now)])
         return self._joined(done, self._orphans(now))
@@ -265,11 +266,6 @@ class SpanJoiner:
         if span.part == "network":
             return self._by_network[span.span_id]
         return span.span_id
-
-    def _remove(self, span: Span, request: _Request) -> None:
-        key = self._key(span)
-        self._pop(key)
-        self._forget_network(key, request)
 
     def _forget_network(self, key: str, request: _Request) -> None:
         if self._by_network.get(request.network_id) == key:

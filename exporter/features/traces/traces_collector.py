@@ -114,16 +114,13 @@ class TracesCollector:
         if self._receiver is not None:
             self._receiver.expire()
         if self._follower is not None:
-            self._read_files(self._follower)
+            for parsed in self._follower.poll(self._deadline_seconds / 4):
+                self._sink.add(FILE, parsed.traces, self._clock())
+                self._sink.count(FILE, "invalid", parsed.invalid)
+                self._sink.count(FILE, "malformed", parsed.malformed)
             samples += self._follower.samples()
         self._work.traced = self._sink.token_responses()
         return [*samples, *self._sink.samples(self._clock())]
-
-    def _read_files(self, follower: TraceFileFollower) -> None:
-        for parsed in follower.poll(self._deadline_seconds / 4):
-            self._sink.add(FILE, parsed.traces, self._clock())
-            self._sink.count(FILE, "invalid", parsed.invalid)
-            self._sink.count(FILE, "malformed", parsed.malformed)
 
     def close(self) -> None:
         """Do nothing: there is no background work."""

@@ -198,20 +198,37 @@ async def test_a_scrape_timeout_that_is_none_is_not_used(seconds):
     assert answer.values("probe_success") == [1]
 
 
-async def test_a_model_with_an_unanswered_request_gets_no_second_one():
+@pytest.mark.parametrize("protocols", [["grpc", "http"], ["http"]])
+async def test_a_model_with_an_unanswered_request_gets_no_second_one(protocols):
     """Triton executes both: each scrape of a slow model would make its queue longer."""
-    header = {"x_prometheus_scrape_timeout_seconds": "2"}
+    header = {"x_prometheus_scrape_timeout_seconds": "9"}
     models = [FakeModel(name) for name in ("slow", "then_fails", "well")]
+    probes = [{"kind": "synthetic", "protocols": protocols}]
     with FakeTriton(models) as fake:
         fake.on("infer", model="slow").reply(Hung())
         fake.on("infer", model="then_fails").reply(INTERNAL)
-        async with serving(start=False, multi_target=ALLOWED) as served:
+        async with serving(start=False, multi_target=ALLOWED, probes=probes) as served:
+            path = f"/probe?target={fake.grpc}&http={fake.http}"
             for _ in range(3):
-                answer = await served.ask(f"/probe?target={fake.grpc}", **header)
+                answer = await served.ask(path, **header)
                 assert answer.values("triton_probe_success", model="slow") == [0]
                 assert answer.values("probe_success") == [0]
     asked = [r.model for r in fake.requests if r.operation == "infer"]
-    assert Counter(asked) == {"slow": 1, "then_fails": 3, "well": 3}
+    number = len(protocols)
+    assert Counter(asked) == {"slow": 1, "then_fails": 3 * number, "well": 3 * number}
+
+
+async def test_a_model_that_answers_over_grpc_is_asked_again_over_http():
+    header = {"x_prometheus_scrape_timeout_seconds": "9"}
+    with FakeTriton([FakeModel("m")]) as fake:
+        fake.on("infer", protocol="http").reply(Hung(), times=1)
+        async with serving(start=False, multi_target=ALLOWED) as served:
+            path = f"/probe?target={fake.grpc}&http={fake.http}"
+            found = [
+                (await served.ask(path, **header)).values("probe_success")
+                for _ in range(2)
+            ]
+    assert found == [[0], [1]]
 
 
 async def test_no_probe_under_way_holds_the_process_at_its_end():

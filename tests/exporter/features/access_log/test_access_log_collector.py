@@ -13,6 +13,7 @@ from exporter.errors import PartialResultError, SourceError
 from exporter.features.access_log.access_log_collector import (
     GRPC_PATH,
     AccessLogSettings,
+    LoggedRequest,
     logged_request,
 )
 from exporter.taps.foreign_json import ForeignJsonError
@@ -202,6 +203,12 @@ def test_a_status_of_grpc_is_an_outcome(status, grpc_status, outcome):
 )
 def test_a_path_names_model_and_version(path, model, version):
     assert read(path=path, status=200) == (model, version, "success")
+
+
+def test_a_line_with_bytes_that_are_no_text_counts():
+    """nginx writes those of a header as they are."""
+    line = b'{"path":"/v2/models/m/infer","status":502,"agent":"caf\xe9"}'
+    assert logged_request(line, MOST) == LoggedRequest("m", "", "failure", own=False)
 
 
 @pytest.mark.parametrize(

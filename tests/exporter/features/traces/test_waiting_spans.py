@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from bombs import finished_spans
+from trace_sinks import values
 
+from exporter import catalogue
 from exporter.features.traces import otlp_traces
 from exporter.features.traces.trace_receiver import TraceReceiver
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
@@ -188,7 +190,8 @@ class Received:
             assert answer.status == HTTPStatus.OK
 
     def counted(self, *outcomes):
-        return [self.sink.counted("otlp", outcome) for outcome in outcomes]
+        found = values(self.sink, catalogue.TRACE_RECORDS)
+        return [found["otlp", outcome] for outcome in outcomes]
 
 
 @pytest.mark.timeout(120)
