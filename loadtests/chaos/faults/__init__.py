@@ -30,7 +30,7 @@ from loadtests.chaos.faults.process_faults import (
     KillSidecar,
     KillStub,
 )
-from loadtests.chaos.faults.sustained_faults import CacheStorm, CpuHog, MemoryHog
+from loadtests.chaos.faults.sustained_faults import CacheStorm, CpuHog
 from loadtests.errors import validation_problems
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ _AnyFault = (
     | Reset
     # Resources of the host.
     | CpuHog
-    | MemoryHog
 )
 AnyFault = Annotated[_AnyFault, Field(discriminator="kind")]
 """Every fault, distinguished by its `kind`."""

@@ -1,10 +1,9 @@
-"""Faults that a process keeps up: other users of CPU and memory, other clients."""
+"""Faults that a process keeps up: other users of the CPU, other clients."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 import os
 import queue
 import secrets
@@ -12,12 +11,10 @@ import threading
 import time
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from exporter.system.processes import resident_bytes
 from exporter.triton.http_path import model_path
 from loadtests.chaos.faults.fault import SustainedFault
 from loadtests.chaos.primitives import model_control
@@ -31,12 +28,6 @@ if TYPE_CHECKING:
 
 _SLICE_SECONDS: Final = 0.05
 _SPIN: Final = range(2000)
-MOST_PERCENT: Final = 80.0
-"""Limit of the available memory that a neighbour may take, in percent."""
-_CHUNK_BYTES: Final = 16 << 20
-_POLL_SECONDS: Final = 0.2
-_HELD_RATIO: Final = 0.9
-_MEMINFO: Final = Path("/proc/meminfo")
 _INPUT: Final = "text_input"
 _WAIT_SECONDS: Final = 600.0
 _FIRST_SECONDS: Final = 10.0
@@ -90,75 +81,6 @@ def _burn(busy_ratio: float) -> None:
     rest = _SLICE_SECONDS - (time.monotonic() - began)
     if rest > 0:
         time.sleep(rest)
-
-
-class MemoryHog(SustainedFault):
-    """A neighbour that takes memory, and releases it when others need it.
-
-    It is the first that the kernel kills, should it come to that.
-    """
-
-    of_host: ClassVar[bool] = True
-    kind: Literal["memory_hog"] = "memory_hog"
-    available_percent: float = Field(default=50.0, gt=0, le=MOST_PERCENT)
-    """Share of the memory that is available on the host at the start."""
-    most_mebibytes: int = Field(default=1024, ge=1, le=8192)
-    """Upper limit: taking a gibibyte may last seconds on a virtual machine, and
-    releasing it a fifth of a second.
-    """
-
-    def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - for any site
-        """Return the bytes to allocate, the bytes to leave free, and the token of the process."""
-        available = _available()
-        wanted = int(available * self.available_percent / 100)
-        return {
-            "token": new_token(),
-            "bytes": min(wanted, self.most_mebibytes << 20),
-            "leave_bytes": available - int(available * MOST_PERCENT / 100),
-        }
-
-    @classmethod
-    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Take memory, hold it, and release it when others need it."""
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
-        held: list[mmap.mmap] = []
-        left = record["bytes"]
-        # Populated, so that the memory is really taken.
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-        while left > 0 and _available() - _CHUNK_BYTES > record["leave_bytes"]:
-            held.append(mmap.mmap(-1, min(left, _CHUNK_BYTES), flags=flags))
-            left -= _CHUNK_BYTES
-        ready()
-        while True:
-            while held and _available() < record["leave_bytes"]:
-                held.pop().close()
-            time.sleep(_POLL_SECONDS)
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report memory that it does not hold."""
-        held = sum(
-            resident_bytes(each.pid) or 0 for each in started_with(record["token"])
-        )
-        if held >= _HELD_RATIO * record["bytes"]:
-            return []
-        return [f"it holds {held} bytes of {record['bytes']}"]
-
-    def lapsed(self, record: dict[str, Any]) -> list[str]:
-        """Report a process that has ended; it may have released memory to others."""
-        return [] if started_with(record["token"]) else ["its process has ended"]
-
-
-def _available() -> int:
-    with contextlib.suppress(OSError):
-        for line in _MEMINFO.read_text("ascii").splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                return int(value.split()[0]) * 1024
-    raise FaultRefusedError(
-        f"{_MEMINFO} does not show how much memory is available",
-        "mount /proc, or use cpu_hog",
-    )
 
 
 class CacheStorm(SustainedFault):

@@ -1,4 +1,4 @@
-"""Neighbours that take CPU and memory, on a real kernel."""
+"""Neighbours that take CPU time, on a real kernel."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
-from fault_cycles import injected, is_undone, recorded
+from fault_cycles import injected, is_undone
 from receiver import Receiver
 from sites import empty_site
 
 from loadtests.chaos.faults.model_faults import UnloadModel
-from loadtests.chaos.faults.sustained_faults import MOST_PERCENT, CpuHog, MemoryHog
+from loadtests.chaos.faults.sustained_faults import CpuHog
 from loadtests.chaos.primitives.process_refs import ProcessRef, started_with
 from loadtests.errors import FaultRefusedError
-
-# CPU.
 
 
 def cpu_seconds(processes: list[ProcessRef]) -> float:
@@ -53,33 +51,6 @@ def test_hogs_end_with_the_first_of_them(undone: list):
     for hog in hogs:
         assert hog.wait_until(None, 20)
     assert fault.residue(record) == []
-
-
-# Memory.
-
-
-def test_a_hog_holds_its_share_and_leaves_the_rest(undone: list):
-    fault = MemoryHog(available_percent=2)
-    record = injected(fault, empty_site(), undone)
-    assert record["leave_bytes"] >= record["bytes"] * (100 - MOST_PERCENT) / 2 * 0.99
-    (hog,) = started_with(record["token"])
-    assert Path(f"/proc/{hog.pid}/oom_score_adj").read_text().strip() == "1000"
-    is_undone(fault, record)
-
-
-def test_a_hog_takes_nothing_that_is_to_be_left_to_others(undone: list):
-    fault = MemoryHog(available_percent=1)
-    record = recorded(fault, empty_site())
-    undone.append((MemoryHog, record))
-    record["leave_bytes"] = 1 << 60
-    fault.inject(record)
-    assert "bytes of" in fault.missing(record)[0]
-    assert started_with(record["token"])
-
-
-def test_more_than_a_stated_share_cannot_be_asked_for():
-    with pytest.raises(ValueError, match="less than or equal to 80"):
-        MemoryHog(available_percent=90)
 
 
 def test_what_is_no_triton_is_refused() -> None:
