@@ -14,14 +14,13 @@ from exporter import errors
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import make_payload
-from exporter.system.background import Background
 from exporter.system.processes import family_of
 from exporter.system.termination import uninterrupted
 from exporter.triton.http_path import control_path
 from exporter.triton.metrics_page import lines_of, read_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.01
 _ASK_SECONDS: Final = 5.0
 _WARM_REQUESTS: Final = 20
-_VICTIM_PAUSE_SECONDS: Final = 0.005
 _HOST_MEMORY: Final = "nv_cpu_memory_used_bytes"
 _GPU_MEMORY: Final = "nv_gpu_memory_used_bytes"
 _MOST_SERIES: Final = 10_000
@@ -168,57 +166,8 @@ class Server:
             time.sleep(_POLL_SECONDS)
 
 
-class Victim(Background):
-    """Sends requests to another model meanwhile, one at a time."""
-
-    def __init__(self, server: Server, model: str) -> None:
-        super().__init__(end_seconds=_ASK_SECONDS)
-        self.model = model
-        self.answers: dict[str, list[float | None]] = {"quiet": [], "loading": []}
-        """Seconds of each request by the server's activity; None of one that failed."""
-        self.loads = 0
-        """Loads that began or ended: odd while one lasts."""
-        self._server = server
-        self._spec = server.spec(model)
-
-    def _work(self) -> None:
-        number = 0
-        while not self._over.wait(_VICTIM_PAUSE_SECONDS):
-            number += 1
-            before, began = self.loads, time.monotonic()
-            fails = False
-            try:
-                self._server.infer(self._spec, f"victim-{number}")
-            except errors.TritonError:
-                fails = True
-            seconds = time.monotonic() - began
-            is_loading = before % 2 == 1 or self.loads != before
-            answers = self.answers["loading" if is_loading else "quiet"]
-            due = [seconds, *self._due_meanwhile(seconds)]
-            answers.extend(None if fails else each for each in due)
-
-    def _due_meanwhile(self, seconds: float) -> Iterator[float]:
-        """Yield the times of the requests that were due while one was out.
-
-        A client that sends at its usual rate would have waited, too: the correction of
-        HdrHistogram for an expected interval, here that of typical answers.
-        """
-        # Not those while loading: waits would become typical.
-        known = [each for each in self.answers["quiet"] if each is not None]
-        typical = float(np.median(known)) if known else seconds
-        interval = typical + _VICTIM_PAUSE_SECONDS
-        left = seconds - interval
-        while left >= interval:
-            yield left
-            left -= interval
-
-
 def measure(
-    server: Server,
-    model: str,
-    repeat: int,
-    victims: Sequence[Victim],
-    progress: Callable[[str], None],
+    server: Server, model: str, repeat: int, progress: Callable[[str], None]
 ) -> list[Repetition]:
     """Unload and load `repeat` times; the model is left as it was found.
 
@@ -230,7 +179,7 @@ def measure(
     found: list[Repetition] = []
     try:
         for number in range(1, repeat + 1):
-            found.append(_repetition(server, model, victims))
+            found.append(_repetition(server, model))
             progress(
                 f"{number} of {repeat}: load {found[-1].load:.3f} s, first answer "
                 f"after {found[-1].first_inference:.3f} s"
@@ -238,39 +187,24 @@ def measure(
     finally:
         with uninterrupted():
             if was_ready:
-                _mark(victims)
                 server.load(model)
-                _mark(victims)
             else:
                 server.unload(model)
     return found
 
 
-def _repetition(server: Server, model: str, victims: Sequence[Victim]) -> Repetition:
+def _repetition(server: Server, model: str) -> Repetition:
     server.unload(model)
-    # As long again in quiet, so that there is something to hold the loading against.
-    time.sleep(_POLL_SECONDS)
     unloaded = server.memory(model)
-    _mark(victims)
     began = time.monotonic()
-    try:
-        server.load(model)
-        load = time.monotonic() - began
-        spec = server.spec(model)
-        cold = server.infer(spec, "cold-start-1")
-        first = time.monotonic() - began
-    finally:
-        _mark(victims)
+    server.load(model)
+    load = time.monotonic() - began
+    spec = server.spec(model)
+    cold = server.infer(spec, "cold-start-1")
+    first = time.monotonic() - began
     warm = [server.infer(spec, f"cold-start-{n}") for n in range(2, _WARM_REQUESTS + 2)]
     loaded = server.memory(model)
-    if victims:
-        time.sleep(load)
     return Repetition(load, first, cold, float(np.median(warm)), unloaded, loaded)
-
-
-def _mark(victims: Sequence[Victim]) -> None:
-    for victim in victims:
-        victim.loads += 1
 
 
 def resident_bytes(pid: int) -> int | None:

@@ -19,9 +19,9 @@ def add(commands: Subparsers) -> None:
         "coldstart",
         help="measure how long a model takes to load and answer",
         description="Unload and load a model repeatedly through Triton's model control. "
-        "Time each load, the first answer after it, and the latency of other models "
-        "meanwhile. The model cannot be used while it is unloaded; at the end it is as it "
-        "was before. Needs --model-control-mode=explicit.",
+        "Time each load and the first answer after it. The model cannot be used while it "
+        "is unloaded; at the end it is as it was before. Needs "
+        "--model-control-mode=explicit.",
     )
     add_config(parser)
     parser.add_argument("--model", required=True, help="the model to load")
@@ -31,14 +31,6 @@ def add(commands: Subparsers) -> None:
         default=10,
         metavar="N",
         help="number of loads (default 10)",
-    )
-    parser.add_argument(
-        "--victim",
-        action="append",
-        default=[],
-        dest="victims",
-        metavar="MODEL",
-        help="model to measure during the loads; may be repeated",
     )
     parser.add_argument(
         "--pid",
@@ -63,7 +55,7 @@ def _count(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from exporter.commands.cold_start_measure import Server, Victim, measure  # noqa: PLC0415
+    from exporter.commands.cold_start_measure import Server, measure  # noqa: PLC0415
     from exporter.commands.cold_start_report import Report  # noqa: PLC0415
     from exporter.config import connect  # noqa: PLC0415 - heavy, only here
     from exporter.config.configuration import load  # noqa: PLC0415
@@ -74,9 +66,6 @@ def _run(options: argparse.Namespace) -> int:
     if http is None:
         problem = "target.http: found null; loading goes over HTTP"
         raise ConfigError(str(options.config), [problem])
-    if options.model in options.victims:
-        problem = f"found {options.model!r} as the model and as a victim"
-        raise ConfigError("coldstart", [problem])
     grpc, metrics = connect.grpc_client(target), connect.metrics_client(target)
     with contextlib.ExitStack() as stack:
         for client in (grpc, http, metrics):
@@ -86,18 +75,7 @@ def _run(options: argparse.Namespace) -> int:
             grpc, http, metrics, pid=options.pid, timeout_seconds=options.timeout
         )
         info = grpc.server_info(timeout_seconds=options.timeout)
-        victims = [
-            stack.enter_context(Victim(server, name)) for name in options.victims
-        ]
-        found = measure(
-            server,
-            options.model,
-            options.repeat,
-            victims,
-            progress_of("coldstart"),
-        )
-    report = Report(
-        options.model, info.version, found, {v.model: v.answers for v in victims}
-    )
+        found = measure(server, options.model, options.repeat, progress_of("coldstart"))
+    report = Report(options.model, info.version, found)
     sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
     return 0

@@ -1,4 +1,4 @@
-"""Summary of the repetitions: medians with intervals, and effects on other models."""
+"""Summary of the repetitions: medians with intervals."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ import numpy as np
 from exporter.histograms.quantiles import interval_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from exporter.commands.cold_start_measure import Repetition
 
 _TIMES: Final = ("load", "first_inference", "cold_inference", "warm_inference")
 _MEMORY: Final = ("server", "gpu", "host", "model")
-_QUANTILES: Final = (0.5, 0.95, 0.99)
 _MILLION: Final = 1 << 20
 
 
@@ -57,8 +56,6 @@ class Report:
     model: str
     server: str
     repetitions: Sequence[Repetition]
-    victims: Mapping[str, Mapping[str, Sequence[float | None]]]
-    """Seconds of each request by model and activity; None of one that failed."""
 
     def to_json(self) -> str:
         """The report for programs: seconds and bytes."""
@@ -68,9 +65,6 @@ class Report:
                 "repeat": len(self.repetitions),
                 "seconds": {name: _shown(self._time(name)) for name in _TIMES},
                 "memory_bytes": {name: self._memory(name) for name in _MEMORY},
-                "victims": {
-                    name: _victim(given) for name, given in self.victims.items()
-                },
                 "each": [
                     {name: getattr(r, name) for name in _TIMES}
                     for r in self.repetitions
@@ -100,8 +94,6 @@ class Report:
                     f"memory, {name:<10} {change['unloaded'] / _MILLION:.1f} MiB before, "
                     f"{change['loaded'] / _MILLION:.1f} MiB after the load"
                 )
-        for name, given in self.victims.items():
-            lines += _victim_lines(name, given)
         return "\n".join(lines) + "\n"
 
     def _time(self, name: str) -> Estimate | None:
@@ -118,35 +110,6 @@ class Report:
             return None
         unloaded, loaded = (float(np.median(side)) for side in zip(*known, strict=True))
         return {"unloaded": unloaded, "loaded": loaded}
-
-
-def _victim(given: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
-    found = {}
-    for when, answers in given.items():
-        values = [seconds for seconds in answers if seconds is not None]
-        found[when] = {
-            "requests": len(values),
-            "failed": len(answers) - len(values),
-            "seconds": {str(q): _shown(quantile(values, q)) for q in _QUANTILES},
-            "longest_seconds": max(values, default=None),
-        }
-    return found
-
-
-def _victim_lines(name: str, given: Mapping[str, Sequence[float | None]]) -> list[str]:
-    lines = []
-    for when, answers in given.items():
-        values = [seconds for seconds in answers if seconds is not None]
-        shown = [
-            f"p{q * 100:g} {found.value * 1e3:.2f} ms"
-            for q in _QUANTILES
-            if (found := quantile(values, q)) is not None
-        ]
-        lines.append(
-            f"{name} while {when:<8} {', '.join(shown) or 'no answer'}, "
-            f"{len(values)} answers, {len(answers) - len(values)} failed"
-        )
-    return lines
 
 
 def _shown(estimate: Estimate | None) -> dict[str, Any] | None:

@@ -61,9 +61,9 @@ def command(*arguments, playground, tmp_path):
     return tritonwatch("coldstart", "--config", file, *arguments)
 
 
-def test_loading_again_and_again_tells_times_memory_and_victims(playground, tmp_path):
+def test_loading_again_and_again_tells_times_and_memory(playground, tmp_path):
     done = command(
-        *("--model", "double", "--repeat", "2", "--victim", "sleepy", "--json"),
+        *("--model", "double", "--repeat", "2", "--json"),
         *("--pid", str(playground.triton.pid)),
         playground=playground,
         tmp_path=tmp_path,
@@ -83,10 +83,6 @@ def test_loading_again_and_again_tells_times_memory_and_victims(playground, tmp_
     memory = report["memory_bytes"]["server"]
     assert memory["loaded"] > memory["unloaded"] + (1 << 20)
     assert report["memory_bytes"]["model"] is None
-    victim = report["victims"]["sleepy"]
-    assert victim["loading"]["requests"] > 0
-    assert victim["quiet"]["requests"] > 0
-    assert victim["quiet"]["failed"] == victim["loading"]["failed"] == 0
     assert playground.states()["double"] == "READY"
 
 
@@ -97,12 +93,6 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(playground, triton, tmp_pat
     refused = command("--model", "slow", playground=triton, tmp_path=tmp_path)
     assert refused.returncode == 1
     assert "--model-control-mode=explicit" in refused.stderr
-    itself = command(
-        *("--model", "double", "--victim", "double"),
-        playground=playground,
-        tmp_path=tmp_path,
-    )
-    assert itself.returncode == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from exporter.commands.cold_start_measure import (
     Memory,
     Repetition,
     Server,
-    Victim,
-    measure,
     resident_bytes,
 )
 from exporter.commands.cold_start_report import Report, quantile
@@ -36,9 +33,9 @@ def repetition(load, server=None):
     )
 
 
-def report(count, server=None, victims=None):
+def report(count, server=None):
     starts = [repetition(1 + n / 100, server) for n in range(count)]
-    return Report("m", "2.51.0", starts, victims or {})
+    return Report("m", "2.51.0", starts)
 
 
 def test_a_median_has_an_interval_from_six_repetitions_on():
@@ -78,19 +75,6 @@ def test_an_unreadable_line_of_the_metrics_page_hides_no_memory():
     assert (memory.host, memory.gpu) == (7, 5)
 
 
-def test_victims_are_told_apart_by_what_the_server_did():
-    victim = {"quiet": [0.001] * 50, "loading": [0.010, None] + [0.010] * 29 + [None]}
-    found = report(2, victims={"other": victim})
-    shown = json.loads(found.to_json())["victims"]["other"]
-    assert shown["quiet"]["requests"] == 50
-    assert shown["loading"]["failed"] == 2
-    assert shown["loading"]["longest_seconds"] == 0.010
-    assert "other while loading  p50 10.00 ms" in found.to_text()
-    assert "30 answers, 2 failed" in found.to_text()
-    silent = report(1, victims={"other": {"quiet": [], "loading": []}})
-    assert "no answer" in silent.to_text()
-
-
 def test_resident_memory_counts_descendants_and_knows_the_gone():
     own = resident_bytes(os.getpid())
     assert own is not None
@@ -105,49 +89,3 @@ def test_resident_memory_counts_descendants_and_knows_the_gone():
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_text_names_the_model_and_how_often(count):
     assert report(count).to_text().startswith(f"m: {count} cold starts\n")
-
-
-class _SlowToLoad:
-    """A server that blocks every answer for most of the time of a load."""
-
-    def __init__(self):
-        self.blocked_until = 0.0
-
-    def states(self, _model):
-        return {"READY"}
-
-    def unload(self, _model):
-        """Nothing waits for it."""
-
-    def load(self, _model):
-        self.blocked_until = time.monotonic() + 0.45
-        time.sleep(0.5)
-
-    def memory(self, _model):
-        return Memory()
-
-    def spec(self, _model):
-        return None
-
-    def infer(self, _spec, request_id):
-        began = time.monotonic()
-        time.sleep(0.001)
-        if request_id.startswith("victim"):
-            time.sleep(max(0.0, self.blocked_until - time.monotonic()))
-        return time.monotonic() - began
-
-
-def test_victims_count_the_requests_that_were_due_while_one_was_stalled():
-    server = _SlowToLoad()
-    with Victim(server, "other") as victim:
-        measure(server, "m", 5, [victim], lambda _: None)
-    loading, quiet = (
-        [seconds for seconds in victim.answers[when] if seconds is not None]
-        for when in ("loading", "quiet")
-    )
-    # Of users at a steady rate, nine in ten came while the server was blocked.
-    assert float(np.median(loading)) > 0.1
-    assert max(quiet) < 0.3
-    assert max(loading) >= 0.44
-    # Each of the stalls adds the same, however many there were before.
-    assert 250 < len(loading) < 650
