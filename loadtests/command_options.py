@@ -122,13 +122,6 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     )
     add_value(
         parser,
-        "--corrupt-ratio",
-        float,
-        "SHARE",
-        "share of requests with corrupt inputs, 0 to 1",
-    )
-    add_value(
-        parser,
         "--sequence-length",
         int,
         "N",

@@ -19,7 +19,7 @@ from exporter.own_requests.payload import InputSettings, make_payload
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.errors import LoadError, PlanError
 from loadtests.machine_guard import Guard, GuardLimits, guarded
-from loadtests.payloads.bodies import Row, body_of, corrupted
+from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.data_file import rows_of
 from loadtests.payloads.metadata import model_spec, require_fit, takes_binary
 from loadtests.payloads.prompts import (
@@ -50,7 +50,7 @@ MAX_BYTES: Final = 512 << 20
 UNASKED_BYTES: Final = 128 << 20
 """The same where the scenario does not say how many."""
 _MADE, _PROMPTS = 16, 1000  # different requests by default, where there is no file
-_PAYLOADS, _CORRUPTIONS = 4, 5  # streams of random numbers of one seed
+_PAYLOADS = 4  # a stream of random numbers of the seed
 
 
 def execute_watched(
@@ -141,7 +141,7 @@ def prepared(scenario: Scenario) -> Mix:
             if model.prompts is not None:
                 spec = text_spec(spec)
             bodies = _bodies(target, spec, model, scenario.seed)
-        entries += _entries(spec, model, bodies, scenario.seed)
+        entries.append(_entry(spec, model, bodies))
     mix = Mix(tuple(entries))
     _require_streams(scenario, mix)
     for entry in mix.entries:
@@ -216,12 +216,6 @@ def _bodies(
     target: Target, spec: ModelSpec, model: ModelSettings, seed: int
 ) -> tuple[Body, ...]:
     require_fit(spec, target)
-    if spec.decoupled and target.protocol == "http" and model.corrupt_ratio:
-        raise PlanError(
-            f"found corrupt_ratio for {spec.name}, which streams; this is not "
-            "possible over HTTP: use --protocol grpc",
-            f"model {model.model}",
-        )
     rows: Iterable[Row]
     if model.prompts is None:
         rows = _rows(spec, model, seed)
@@ -265,36 +259,21 @@ def _bounded(made: Iterable[Body], model: ModelSettings) -> tuple[Body, ...]:
     return tuple(bodies)
 
 
-def _entries(
-    spec: ModelSpec, model: ModelSettings, bodies: tuple[Body, ...], seed: int
-) -> list[Entry]:
+def _entry(spec: ModelSpec, model: ModelSettings, bodies: tuple[Body, ...]) -> Entry:
     style: Style = "unary"
     if spec.decoupled:
         style = "stream" if model.stream else "generate"
     elif spec.sequence:
         style = "sequence"
-    sound = Entry(
+    return Entry(
         name=model.model,
         spec=spec,
         bodies=bodies,
-        weight=model.weight * (1.0 - model.corrupt_ratio),
+        weight=model.weight,
         style=style,
         sequence_length=model.sequence_length,
         tolerance=model.tolerance,
     )
-    if not model.corrupt_ratio:
-        return [sound]
-    rng = np.random.default_rng((seed, _CORRUPTIONS))
-    corrupt = Entry(
-        name=f"{model.model} (corrupt)",
-        spec=spec,
-        bodies=tuple(corrupted(body, rng) for body in bodies),
-        weight=model.weight * model.corrupt_ratio,
-        style=style,
-        sequence_length=1,
-        refused=True,
-    )
-    return [sound, corrupt]
 
 
 def _try_out(target: Target, entry: Entry, timeout_seconds: float) -> None:

@@ -123,8 +123,6 @@ class Entry:
     tolerance: float = 0.0
     """Largest difference of a value from `Body.expected`, relative and absolute alike; of
     integers absolute only."""
-    refused: bool = False
-    """The bodies are corrupt: the correct answer is an error of the server."""
 
     @property
     def version(self) -> str:

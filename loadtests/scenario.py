@@ -65,7 +65,7 @@ class TargetSettings(Settings):
         )
 
 
-_OF_TENSORS: Final = ("data", "inputs", "version", "corrupt_ratio", "batch")
+_OF_TENSORS: Final = ("data", "inputs", "version", "batch")
 
 
 class ModelSettings(Settings):
@@ -94,8 +94,6 @@ class ModelSettings(Settings):
     stream: bool = Field(default=True)
     """True to have a decoupled model stream its answers. False asks for whole ones, by
     `/generate`: with the protocol http."""
-    corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)
-    """Share of requests that are corrupt; the correct answer to those is an error."""
     tolerance: float = Field(default=1e-5, ge=0, le=1)
     """Largest difference of outputs from the file's correct answers, relative and
     absolute; of integers absolute only."""

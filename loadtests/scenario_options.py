@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loadtests.scenario import Scenario
 
-_OF_MODELS: Final = ("data", "batch", "stream", "corrupt_ratio", "sequence_length")
+_OF_MODELS: Final = ("data", "batch", "stream", "sequence_length")
 _TOP: Final = {
     "timeout": "timeout_seconds",
     "in_flight": "in_flight",

@@ -13,7 +13,7 @@ from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2
 from exporter.triton.streamed_reply import tokens_of
 from loadtests.engine.answer_frames import message_outputs
-from loadtests.engine.senders import ACCEPTED, Turn
+from loadtests.engine.senders import Turn
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _PREFIX_BYTES: Final = 5
 _CODES: Final = {str(code.value[0]).encode(): code.name for code in grpc.StatusCode}
 _OK: Final = b"0"
 _DEADLINE: Final = b"4"
-_UNAVAILABLE: Final = b"14"
 
 
 class Call(Turn):
@@ -75,16 +74,13 @@ class Call(Turn):
         now = perf_counter()
         found = dict(headers)
         status = found.get(b"grpc-status")
-        refused = self.sender.turns.refused[self.place]
         if status == _OK:
-            self._succeeded(now, ACCEPTED if refused else self._fault(content))
+            self._succeeded(now, self._fault(content))
         elif status == _DEADLINE:
             self.ended(Outcome.TIMEOUT, now, None)
         elif status is None:
             text = f"HTTP {found.get(b':status', b'?').decode()} without a gRPC status"
             self.ended(Outcome.ERROR, now, text)
-        elif refused and status != _UNAVAILABLE:
-            self.ended(Outcome.OK, now, None)
         else:
             said = unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace"))
             text = f"{_CODES.get(status, status.decode('latin-1'))}: {said}"
@@ -178,12 +174,10 @@ class StreamCall(Call):
         return self.fault or (nothing if self.since is None else None)
 
     def ended(self, outcome: Outcome, now: float, message: str | None) -> None:
-        """Record the outcome; an error is the correct answer to a corrupt request."""
+        """Record the outcome: an error that a response brought counts, however it ended."""
         if self.failure is not None:
             now, message = self.failure
             outcome = Outcome.ERROR
-            if self.sender.turns.refused[self.place]:
-                outcome, message = Outcome.OK, None
         super().ended(outcome, now, message)
 
     def lost(self, reason: str) -> None:

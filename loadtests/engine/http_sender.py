@@ -22,7 +22,7 @@ from loadtests.engine.http_messages import (
     sequence_wire,
     wire_of,
 )
-from loadtests.engine.senders import ACCEPTED, SMALL_BYTES, Sender, Turn, joined
+from loadtests.engine.senders import SMALL_BYTES, Sender, Turn, joined
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
 from loadtests.tls import reason_of
@@ -39,7 +39,6 @@ _CONNECT_SECONDS: Final = 10.0
 _UNDER_WAY_SECONDS: Final = 0.05
 """Time in which a request and the end of its connection may meet on the way."""
 _OK: Final = 200
-_UNAVAILABLE: Final = (502, 503, 504)
 """The server or a proxy is unavailable; neither has looked at the request."""
 _SHOWN: Final = 300
 
@@ -297,13 +296,8 @@ class _Connection(asyncio.Protocol):
             return
         for event in events:
             if event.error is not None:
-                refused = self._sender.turns.refused[request.place]
                 self.close()
-                self._end(
-                    Outcome.OK if refused else Outcome.ERROR,
-                    now,
-                    None if refused else event.error,
-                )
+                self._end(Outcome.ERROR, now, event.error)
                 return
             if event.content and request.recorder is not None:
                 request.recorder.respond(request.index, now, stream.since)
@@ -317,8 +311,7 @@ class _Connection(asyncio.Protocol):
             return
         if not stream.keeps_alive:
             self.close()
-        refused = self._sender.turns.refused[request.place]
-        fault = ACCEPTED if refused else stream.fault()
+        fault = stream.fault()
         if request.recorder is not None and stream.tokens:
             request.recorder.count_tokens(request.index, stream.tokens)
         last = now if stream.since is None else stream.since
@@ -328,12 +321,9 @@ class _Connection(asyncio.Protocol):
         if not answer.keeps_alive:
             self.close()
         body = answer.body
-        refused = self._sender.turns.refused[request.place]
         if answer.status != _OK:
-            refused = refused and answer.status not in _UNAVAILABLE
             text = body[:_SHOWN].decode("utf-8", "replace")
-            message = None if refused else f"HTTP {answer.status}: {text}"
-            self._end(Outcome.OK if refused else Outcome.ERROR, now, message)
+            self._end(Outcome.ERROR, now, f"HTTP {answer.status}: {text}")
             return
         dialect = self._sender.dialects[request.place]
         if dialect is not None:
@@ -342,21 +332,18 @@ class _Connection(asyncio.Protocol):
                 request.recorder.count_tokens(request.index, tokens)
             self._end(outcome, now, fault)
             return
-        if refused:
-            fault = ACCEPTED
-        else:
-            # An answer in chunks is judged by what it holds, and its frame not learnt.
-            whole, head = bytes(self._received), len(self._received) - len(body)
-            if whole[head:] != body:
-                whole, head = body, 0
-            fault = self._sender.turns.checks[request.place].http_fault(
-                whole,
-                head,
-                answer.json_bytes,
-                request.body,
-                # An answer that ends its connection has to be read in full each time.
-                learns=answer.keeps_alive,
-            )
+        # An answer in chunks is judged by what it holds, and its frame not learnt.
+        whole, head = bytes(self._received), len(self._received) - len(body)
+        if whole[head:] != body:
+            whole, head = body, 0
+        fault = self._sender.turns.checks[request.place].http_fault(
+            whole,
+            head,
+            answer.json_bytes,
+            request.body,
+            # An answer that ends its connection has to be read in full each time.
+            learns=answer.keeps_alive,
+        )
         self._end(Outcome.OK if fault is None else Outcome.WRONG, now, fault)
 
     def _break(self, now: float, fault: str) -> None:

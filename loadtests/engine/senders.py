@@ -31,7 +31,6 @@ _SEQUENCES = 3  # a stream of random numbers of the seed
 _WIND_UP_SECONDS: Final = 5.0
 """Time limit of the requests that end sequences, and of answers that came too late."""
 _POLL_SECONDS: Final = 0.005
-ACCEPTED = "a corrupt request was answered with success"
 pb: Final[Any] = service_pb2
 MAX_ANSWER_BYTES: Final = 64 << 20
 """Limit of one answer."""
@@ -51,8 +50,6 @@ class Turns:
     def __init__(self, mix: Mix, seed: int) -> None:
         self.entries = mix.entries
         self.checks = [AnswerCheck(entry) for entry in mix.entries]
-        self.refused = [entry.refused for entry in mix.entries]
-        """True for entries whose correct answer is an error."""
         rng = np.random.default_rng((seed, _SEQUENCES))
         self._sequences = [Sequences(entry, rng) for entry in mix.entries]
 

@@ -6,15 +6,15 @@ JSON where it is a KServe-v2 server without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from exporter.errors import InvalidRequestError
 from exporter.triton.generate import generate_body
 from exporter.triton.http_tensors import HEADER_LENGTH, binary_request, json_request
-from exporter.triton.kserve import infer_message, service_pb2
+from exporter.triton.kserve import infer_message
 from exporter.triton.protocol_types import InferRequest, OutputTensor
 from exporter.triton.tensors import decode, encode
 from loadtests.errors import PlanError
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from loadtests.target import Protocol
 
 Parameter = bool | int | float | str
-pb: Final[Any] = service_pb2
 _ROUNDED: Final = {"BYTES", "BF16", "FP16", "FP32"}
 """Datatypes whose values may be given in another form than the server's."""
-_OTHER: Final = {"FP32": "INT64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,43 +116,3 @@ def _parameters(
     if protocol != "grpc" and not binary:
         return {**row.parameters, "binary_data_output": False}
     return dict(row.parameters)
-
-
-def corrupted(body: Body, rng: np.random.Generator) -> Body:
-    """Return the body with one defect: content cut short, a tensor unknown, a dtype wrong.
-
-    NaN and values out of range are no defects: a server accepts them.
-    """
-    if body.header_bytes:
-        return _http(body, int(rng.integers(3)))
-    return _grpc(body, int(rng.integers(3)))
-
-
-def _grpc(body: Body, way: int) -> Body:
-    message = pb.ModelInferRequest.FromString(body.data)
-    tensor = message.inputs[0]
-    if way == 0 and message.raw_input_contents:
-        message.raw_input_contents[0] = message.raw_input_contents[0][:-1]
-    elif way == 1:
-        tensor.name += "_unknown"
-    else:
-        tensor.datatype = _other(tensor.datatype)
-    return replace(body, data=bytes(message.SerializeToString()), expected={})
-
-
-def _http(body: Body, way: int) -> Body:
-    header, content = body.data[: body.header_bytes], body.data[body.header_bytes :]
-    if way == 0 and content:
-        content = content[:-1]
-    elif way == 1:
-        header = header.replace(b'"name":"', b'"name":"unknown_', 1)
-    else:
-        start = header.index(b'"datatype":"') + len(b'"datatype":"')
-        end = header.index(b'"', start)
-        wrong = _other(header[start:end].decode("ascii")).encode("ascii")
-        header = header[:start] + wrong + header[end:]
-    return replace(body, data=header + content, header_bytes=len(header), expected={})
-
-
-def _other(datatype: str) -> str:
-    return _OTHER.get(datatype, "FP32")

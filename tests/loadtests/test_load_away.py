@@ -264,18 +264,3 @@ def test_a_run_that_is_full_before_its_time_says_so(
         options=QUICK,
     )
     assert "the most that a run keeps" not in str(asked.verdict)
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_an_unavailable_server_has_not_refused_a_corrupt_request(
-    fake, target_of, mix_of, protocol
-) -> None:
-    target = target_of(fake, protocol)
-    (entry,) = mix_of(target, "fake").entries
-    mix = Mix((replace(entry, refused=True),))
-    for behaviour, outcome in ((INTERNAL, Outcome.OK), (QUEUE_FULL, Outcome.ERROR)):
-        fake.on("infer").reply(behaviour)
-        result = run_closed(
-            target, mix, concurrency=1, duration_seconds=5, requests=3, options=QUICK
-        )
-        assert result.requests.outcome.tolist() == [outcome] * 3, result.errors

@@ -138,12 +138,6 @@ def test_a_capacity_under_limits_of_streams_is_within_what_the_model_can(
     assert document["saturation"]["resource"] in ("unknown", "sender", "server cpu")
 
 
-def test_what_generate_cannot_carry_is_refused(server) -> None:
-    profile = {"kind": "closed", "duration_seconds": 1.0}
-    with pytest.raises(PlanError, match="use --protocol grpc"):
-        prepared(scenario_of(server, "http", profile, corrupt_ratio=0.5))
-
-
 def test_whole_answers_are_asked_for_by_generate(server) -> None:
     profile = {"kind": "closed", "concurrency": 1, "duration_seconds": 2.0}
     scenario = scenario_of(server, "http", profile, stream=False)

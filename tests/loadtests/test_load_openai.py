@@ -244,9 +244,7 @@ def test_a_server_without_a_list_of_models_is_asked() -> None:
     assert result.requests.count(Outcome.OK) == len(result.requests)
 
 
-@pytest.mark.parametrize(
-    "model", [{"data": "x.npz"}, {"corrupt_ratio": 0.1}, {"batch": 4}]
-)
+@pytest.mark.parametrize("model", [{"data": "x.npz"}, {"batch": 4}])
 def test_settings_of_tensors_are_refused(model) -> None:
     document = {
         "target": {"protocol": "openai-chat"},
