@@ -1,4 +1,4 @@
-"""Pushes samples and probe spans to an OpenTelemetry collector, at its own pace.
+"""Pushes samples to an OpenTelemetry collector, at its own pace.
 
 A collector that is down or slow costs nothing but its own counter: one request at a
 time, each with a deadline, on a thread of its own.
@@ -25,12 +25,12 @@ from exporter.system.workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from exporter.access.span_buffer import SpanBuffer
     from exporter.output.otlp_settings import OtlpSettings
     from exporter.samples import AnySample
 
 log = structlog.get_logger()
 
+_KIND: Final = "metrics"
 _OUTCOMES: Final = ("ok", "failed")
 _PATH: Final = re.compile(r" with url: \S+")
 _LONGEST_REASON: Final = 300
@@ -74,18 +74,16 @@ class OtlpRunner:
         settings: OtlpSettings,
         target: str,
         samples: Callable[[], Iterable[AnySample]],
-        spans: SpanBuffer,
         wall_clock_ns: Callable[[], int],
         start_ns: int,
     ) -> None:
         self.settings = settings
         self._target = target
         self._samples = samples
-        self._spans = spans
         self._wall_clock_ns = wall_clock_ns
         self._start_ns = start_ns
-        self._outcomes: Counter[tuple[str, str]] = Counter()
-        self._in_a_row: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
+        self._in_a_row = 0
         self._reason = _Reason(settings.endpoint)
 
     async def run(self) -> None:
@@ -106,7 +104,7 @@ class OtlpRunner:
                 # No thread can be started now, or a TLS file cannot be read.
                 except (RuntimeError, ConfigError) as error:
                     self._reason.text = str(error)
-                    self._count("metrics", ok=False)
+                    self._count(ok=False)
         finally:
             if exporter is not None:
                 workers.submit(exporter.close)
@@ -116,18 +114,13 @@ class OtlpRunner:
 
     def samples(self) -> list[AnySample]:
         """Return the counters of the pushes."""
-        kinds = ("metrics", "traces") if self.settings.traces else ("metrics",)
         samples: list[AnySample] = [
-            Sample(
-                catalogue.OTLP_EXPORTS, self._outcomes[kind, outcome], (kind, outcome)
-            )
-            for kind in kinds
+            Sample(catalogue.OTLP_EXPORTS, self._outcomes[outcome], (_KIND, outcome))
             for outcome in _OUTCOMES
         ]
-        samples += [
-            Sample(catalogue.OTLP_CONSECUTIVE_FAILURES, self._in_a_row[kind], (kind,))
-            for kind in kinds
-        ]
+        samples.append(
+            Sample(catalogue.OTLP_CONSECUTIVE_FAILURES, self._in_a_row, (_KIND,))
+        )
         return samples
 
     def _connect(self) -> object:
@@ -138,34 +131,24 @@ class OtlpRunner:
         return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
 
     def _push(self, exporter: Any) -> None:
-        self._send(
-            "metrics",
-            lambda: exporter.send_metrics(self._samples(), self._wall_clock_ns()),
-        )
-        if self.settings.traces:
-            spans = self._spans.drain()
-            if spans:
-                self._send("traces", lambda: exporter.send_spans(spans))
-
-    def _send(self, kind: str, send: Callable[[], bool]) -> None:
         self._reason.text = ""
         try:
-            ok = send()
+            ok = exporter.send_metrics(self._samples(), self._wall_clock_ns())
         except Exception as error:  # a defect would end the pushes for good
             self._reason.text = repr(error)
-            if not self._in_a_row[kind]:
-                log.exception("otlp_push_broken", kind=kind)
+            if not self._in_a_row:
+                log.exception("otlp_push_broken", kind=_KIND)
             ok = False
-        self._count(kind, ok=ok)
+        self._count(ok=ok)
 
-    def _count(self, kind: str, *, ok: bool) -> None:
+    def _count(self, *, ok: bool) -> None:
         collector = address_of(self.settings.endpoint)
-        if ok and self._in_a_row[kind]:
-            log.info("otlp_push_recovered", kind=kind, collector=collector)
-        elif not ok and not self._in_a_row[kind]:
+        if ok and self._in_a_row:
+            log.info("otlp_push_recovered", kind=_KIND, collector=collector)
+        elif not ok and not self._in_a_row:
             reason = self._reason.text or "unknown"
             log.warning(
-                "otlp_push_failed", kind=kind, collector=collector, reason=reason
+                "otlp_push_failed", kind=_KIND, collector=collector, reason=reason
             )
-        self._outcomes[kind, "ok" if ok else "failed"] += 1
-        self._in_a_row[kind] = 0 if ok else self._in_a_row[kind] + 1
+        self._outcomes["ok" if ok else "failed"] += 1
+        self._in_a_row = 0 if ok else self._in_a_row + 1

@@ -140,7 +140,7 @@ class HttpClient:
             "POST",
             f"{path}/infer",
             body,
-            {**headers, **request.headers},
+            headers,
             timeout_seconds,
         )
 
