@@ -34,10 +34,9 @@ log = logging.getLogger("tritonwatch")
 
 @dataclass(slots=True)
 class Share:
-    """State of one worker; it was ready at a Unix time."""
+    """State of one worker."""
 
     ready: bool = False
-    ready_at: float = 0.0
     lost: bool = False
     failed: str = ""
     done: Mapping[str, Any] | None = None
@@ -89,7 +88,7 @@ class Coordinator:
             self.count(content["worker"], content["news"])
         match what:
             case "ready":
-                share.ready, share.ready_at = True, time.time()
+                share.ready = True
                 self._described = content["described"]
                 if self._complete:
                     self._start()
@@ -153,9 +152,9 @@ class Coordinator:
         ready = [worker for worker, share in self.shares.items() if share.ready]
         self.started_at = time.time() + _LEAD_SECONDS
         for place, worker in enumerate(ready):
-            order = {"start_at": self.started_at, "workers": len(ready)}
-            order |= {"worker": place, "ready_at": self.shares[worker].ready_at}
-            self._send("start", {**order, "sent_at": time.time()}, worker)
+            order = {"starts_in_seconds": self.started_at - time.time()}
+            order |= {"worker": place, "workers": len(ready)}
+            self._send("start", order, worker)
         phases = self.scenario.profile.phases()
         self._closing.enter_context(self._announced.announced(phases))
 

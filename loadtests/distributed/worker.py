@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import gevent
 from gevent import subprocess
@@ -14,9 +14,6 @@ from loadtests.distributed import sender
 from loadtests.result import Outcome, Requests
 from loadtests.result_file import packed
 from loadtests.scenario import Scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _END_SECONDS: Final = 10.0
 """Time for the sender's result, once no answer is waited for any more."""
@@ -40,24 +37,6 @@ _FAULTS: Final = {
 }
 
 
-def local_start(order: Mapping[str, Any], ready_at: float, now: float) -> float:
-    """Return the start of the run by this worker's clock.
-
-    The offset of the two clocks from two messages, one each way, as NTP has it (RFC 5905,
-    section 8): exact where both take as long. One that the messages' time explains is none.
-
-    Args:
-        order: `start_at`, `ready_at` (the worker's message came) and `sent_at`, by the
-            master's clock.
-        ready_at: when the worker sent its message, by its own clock.
-        now: when it got the order.
-    """
-    start, came, sent = (float(order[k]) for k in ("start_at", "ready_at", "sent_at"))
-    offset = ((came - ready_at) + (sent - now)) / 2
-    explained = ((now - ready_at) - (sent - came)) / 2
-    return start - offset if abs(offset) > explained else start
-
-
 class WorkerRun:
     """One run of this worker. Everything happens in gevent's hub."""
 
@@ -66,7 +45,6 @@ class WorkerRun:
         self._scenario = Scenario.model_validate_json(scenario)
         self._users = 0
         self._started_at: float | None = None
-        self._ready_at = 0.0
         self._ended = False
         self._entries: list[str] = []
         self._news: list[Requests] = []
@@ -80,8 +58,11 @@ class WorkerRun:
         self._reader = gevent.spawn(self._read)
 
     def start(self, order: dict[str, Any]) -> None:
-        """Set the common start and this worker's share, when all workers are ready."""
-        self._started_at = local_start(order, self._ready_at, time.time())
+        """Set the common start and this worker's share, when all workers are ready.
+
+        The start is so many seconds from now, since workers' clocks may differ.
+        """
+        self._started_at = time.time() + float(order["starts_in_seconds"])
         self._order(json.dumps({**order, "start_at": self._started_at}))
         self._resize()
 
@@ -138,7 +119,6 @@ class WorkerRun:
         match frame.kind:
             case "ready":
                 self._entries = list(frame.content["entries"])
-                self._ready_at = time.time()
                 self._send_to_master("ready", {"described": frame.content})
             case "result":
                 self._ended = True

@@ -14,7 +14,6 @@ from loadtests import plan, result_file
 from loadtests.distributed import coordinator as coordinators
 from loadtests.distributed import sender
 from loadtests.distributed.coordinator import Coordinator, status_of
-from loadtests.distributed.worker import local_start
 from loadtests.plan import Body, Entry, Mix
 from loadtests.result import Outcome, Requests
 from loadtests.result_file import packed
@@ -150,20 +149,6 @@ def test_nobody_starts_before_all_are_ready_and_all_start_at_once() -> None:
     assert ("start", "a") not in sent
     coordinator.receive("ready", ready("b"))
     assert sent[-2:] == [("start", "a"), ("start", "b")]
-
-
-@pytest.mark.parametrize(
-    ("behind", "there", "back", "corrected"),
-    [(3.0, 0.01, 0.01, 3.0), (-3.0, 0.01, 0.03, -3.01), (0.01, 0.02, 0.3, 0.0)],
-)
-def test_a_workers_clock_is_set_by_the_masters(
-    behind: float, there: float, back: float, corrected: float
-) -> None:
-    ready, came, sent = 100.0, 100.0 + there, 101.0
-    got = sent + back
-    order = {"start_at": 105.0, "ready_at": came, "sent_at": sent}
-    found = local_start(order, ready - behind, got - behind)
-    assert found == pytest.approx(105.0 - corrected)
 
 
 def test_workers_begin_with_other_bodies() -> None:
