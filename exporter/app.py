@@ -18,6 +18,7 @@ from exporter.access.mirror_hub import MirrorHub
 from exporter.access.own_traffic import OwnTraffic
 from exporter.access.probe_base import ProbeSettings
 from exporter.access.readiness import ReadinessHold
+from exporter.access.span_buffer import SpanBuffer
 from exporter.config import connect
 from exporter.config.configured_collectors import configured_collectors
 from exporter.errors import ListenError
@@ -290,6 +291,7 @@ class Sidecar:
             board=InventoryBoard(),
             own=OwnTraffic(run_id=secrets.token_hex(4)),
             clock=self._clock,
+            spans=SpanBuffer(time.time_ns, self._rng),
             exposed=self._exposed,
             mirror=MirrorHub(),
             readiness=ReadinessHold(self._clock),
@@ -307,6 +309,7 @@ class Sidecar:
         wanted: dict[str, Settings] = {**collectors, **probes}
         if config.otlp is not None:
             wanted[_OTLP] = config.otlp
+        self.access.spans.wanted = config.otlp is not None and config.otlp.traces
         replaced = self._end_replaced(wanted, keep=keep)
         for name, settings in (*collectors.items(), *probes.items()):
             if name not in self._running:
@@ -378,6 +381,7 @@ class Sidecar:
             settings,
             config.target.address,
             lambda: list(self.samples()),
+            self.access.spans,
             time.time_ns,
             int(self.started_at * 1e9),
         )

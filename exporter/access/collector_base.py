@@ -14,6 +14,7 @@ from exporter.access.inventory import InventoryBoard
 from exporter.access.mirror_hub import MirrorHub
 from exporter.access.own_traffic import OwnTraffic
 from exporter.access.readiness import ReadinessHold
+from exporter.access.span_buffer import SpanBuffer
 from exporter.access.work_board import WorkBoard
 from exporter.errors import UnsupportedError
 from exporter.settings import ModelFilter, Settings
@@ -42,6 +43,7 @@ class Access:
     own: OwnTraffic
     clock: Callable[[], float]
     """Monotonic seconds."""
+    spans: SpanBuffer
     exposed: Callable[[], Iterable[AnySample]]
     """All samples that are exposed now, for objectives and control charts. Each
     collector's are followed by its own metrics (`Meter.samples`)."""
@@ -91,6 +93,7 @@ class Access:
             board=InventoryBoard(),
             own=OwnTraffic(run_id=secrets.token_hex(4)) if own is None else own,
             clock=clock,
+            spans=SpanBuffer(time.time_ns, secrets.SystemRandom()),
             exposed=tuple,
             mirror=MirrorHub(),
         )

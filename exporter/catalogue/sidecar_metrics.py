@@ -50,13 +50,14 @@ SERIES_DROPPED: Final = MetricSpec(
 )
 OTLP_EXPORTS: Final = MetricSpec(
     "tritonwatch_otlp_exports_total",
-    "Pushes to the OpenTelemetry collector by kind (metrics) and outcome (ok, failed).",
+    "Pushes to the OpenTelemetry collector by kind (metrics, traces) and outcome"
+    " (ok, failed).",
     ("kind", "outcome"),
 )
 OTLP_CONSECUTIVE_FAILURES: Final = MetricSpec(
     "tritonwatch_otlp_consecutive_failures",
-    "Consecutive failed pushes to the OpenTelemetry collector by kind (metrics); 0 after"
-    " a successful one.",
+    "Consecutive failed pushes to the OpenTelemetry collector by kind (metrics,"
+    " traces); 0 after a successful one.",
     ("kind",),
 )
 PROCESS_CPU: Final = MetricSpec(

@@ -174,6 +174,7 @@ class OpenAiClient:
             "X-Request-Id": request.request_id,
             # KServe's logger makes it the id of its events.
             "Ce-Id": request.request_id,
+            **request.headers,
         }
         with self._http.opened(
             "POST", PATHS[self._api], body, headers, timeout_seconds

@@ -19,7 +19,11 @@ from urllib.parse import urlsplit
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
 
 from exporter.histograms.buckets import SCHEMA
 from exporter.network.grpc_core import grpc
@@ -37,7 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from opentelemetry.sdk.metrics.export import MetricExporter
+    from opentelemetry.sdk.trace.export import SpanExporter
 
+    from exporter.access.span_buffer import Span
     from exporter.output.otlp_settings import OtlpSettings
     from exporter.samples import AnySample
 
@@ -89,7 +95,7 @@ class Generation:
 
 
 class OtlpExporter:
-    """Sends samples to one collector, over HTTP or gRPC."""
+    """Sends samples and spans to one collector, over HTTP or gRPC."""
 
     def __init__(self, settings: OtlpSettings, target: str, *, start_ns: int) -> None:
         self._settings = settings
@@ -98,7 +104,7 @@ class OtlpExporter:
         self._generation = Generation(target, settings.operations)
         # gRPC takes names in lower case only; to HTTP they are all the same.
         headers = {k.lower(): v.get_secret_value() for k, v in settings.headers.items()}
-        self._metrics = _exporter(settings, headers)
+        self._metrics, self._spans = _exporters(settings, headers)
 
     def send_metrics(self, samples: Iterable[AnySample], now_ns: int) -> bool:
         """Send all samples in one request; whether the collector took them."""
@@ -113,9 +119,20 @@ class OtlpExporter:
             return result is MetricExportResult.SUCCESS
         return False
 
+    def send_spans(self, spans: Sequence[Span]) -> bool:
+        """Send the spans in one request; whether the collector took them."""
+        if self._spans is None or not spans:
+            return True
+        readable = [_readable(span, self._resource) for span in spans]
+        with contextlib.suppress(OSError):
+            return self._spans.export(readable) is SpanExportResult.SUCCESS
+        return False
+
     def close(self) -> None:
         """Close the connections; nothing more is sent."""
         self._metrics.shutdown(timeout_millis=0)
+        if self._spans is not None:
+            self._spans.shutdown()
 
 
 def resource(attributes: Mapping[str, str], target: str) -> Resource:
@@ -288,49 +305,85 @@ def _model(point: sdk.ExponentialHistogramDataPoint) -> tuple[str, str]:
     return str(attributes.get("model")), str(attributes.get("version"))
 
 
+def _readable(span: Span, about: Resource) -> ReadableSpan:
+    return ReadableSpan(
+        name=span.name,
+        context=SpanContext(
+            span.context.trace_id,
+            span.context.span_id,
+            is_remote=False,
+            trace_flags=TraceFlags(TraceFlags.SAMPLED),
+        ),
+        resource=about,
+        attributes=dict(span.attributes),
+        kind=SpanKind.CLIENT,
+        status=Status(StatusCode.OK if span.ok else StatusCode.ERROR),
+        start_time=span.context.started_ns,
+        end_time=span.ended_ns,
+        instrumentation_scope=_SCOPE,
+    )
+
+
 # gRPC would go by way of what HTTP_PROXY names. Its options are text or numbers,
 # whatever the SDK declares.
 _NO_PROXY: Final = cast("tuple[tuple[str, str]]", (("grpc.enable_http_proxy", 0),))
 
 
-def _exporter(settings: OtlpSettings, headers: dict[str, str]) -> MetricExporter:
+def _exporters(
+    settings: OtlpSettings, headers: dict[str, str]
+) -> tuple[MetricExporter, SpanExporter | None]:
     tls = settings.tls or TlsFiles()
     if settings.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
-            metric_exporter as over_grpc,
+            metric_exporter as metrics_over_grpc,
+        )
+        from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
+            trace_exporter as spans_over_grpc,
         )
 
-        return over_grpc.OTLPMetricExporter(
-            endpoint=settings.endpoint,
-            insecure=settings.endpoint.startswith("http://"),
-            headers=headers,
-            timeout=settings.timeout_seconds,
-            channel_options=_NO_PROXY,
-            credentials=_credentials(tls),
+        channel: dict[str, Any] = {
+            "endpoint": settings.endpoint,
+            "insecure": settings.endpoint.startswith("http://"),
+            "headers": headers,
+            "timeout": settings.timeout_seconds,
+            "channel_options": _NO_PROXY,
+            "credentials": _credentials(tls),
+        }
+        return (
+            metrics_over_grpc.OTLPMetricExporter(**channel),
+            spans_over_grpc.OTLPSpanExporter(**channel) if settings.traces else None,
         )
     from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
         Compression,
     )
     from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
-        metric_exporter as over_http,
+        metric_exporter as metrics_over_http,
+    )
+    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
+        trace_exporter as spans_over_http,
     )
 
     from exporter.output.otlp_session import CollectorSession  # noqa: PLC0415
 
     # It trusts what gRPC trusts; by default Python is stricter from 3.13 on.
     trusted = tls_files.context(settings.tls, "otlp.tls")
-    files: dict[str, Any] = {
-        "certificate_file": tls.ca_file,
-        "client_certificate_file": tls.cert_file,
-        "client_key_file": tls.key_file,
-    }
-    return over_http.OTLPMetricExporter(
-        endpoint=f"{settings.endpoint.rstrip('/')}/v1/metrics",
-        headers=headers,
-        timeout=settings.timeout_seconds,
-        compression=Compression.Gzip,
-        session=CollectorSession(trusted),
-        **files,
+
+    def posting(signal: str) -> dict[str, Any]:
+        return {
+            "endpoint": f"{settings.endpoint.rstrip('/')}/v1/{signal}",
+            "headers": headers,
+            "timeout": settings.timeout_seconds,
+            "compression": Compression.Gzip,
+            "session": CollectorSession(trusted),
+            "certificate_file": tls.ca_file,
+            "client_certificate_file": tls.cert_file,
+            "client_key_file": tls.key_file,
+        }
+
+    spans = spans_over_http.OTLPSpanExporter
+    return (
+        metrics_over_http.OTLPMetricExporter(**posting("metrics")),
+        spans(**posting("traces")) if settings.traces else None,
     )
 
 

@@ -71,6 +71,7 @@ def _check(kind: str, body: bytes) -> None:
     if not kind.startswith("application/x-protobuf"):
         return
     try:
+        # In the answer to spans the fields have the same numbers and types.
         answer = metrics_service_pb2.ExportMetricsServiceResponse.FromString(body)
     except DecodeError:
         raise requests.RequestException("the answer is not one of OTLP") from None

@@ -37,6 +37,10 @@ class OtlpSettings(Settings):
     resource: dict[str, str] = Field(default={}, max_length=100)
     """Resource attributes, added to service.name and the other defaults or replacing
     them."""
+    traces: bool = Field(default=False)
+    """Push a span for every probe, and send its context to Triton as traceparent, so
+    that Triton's own trace becomes part of the same trace."""
+
     operations: dict[str, Operation] = Field(default={}, max_length=100)
     """`gen_ai.operation.name` of models that stream answers, by shell-style pattern of
     their names; the first that matches. `text_completion` for others: Triton does not

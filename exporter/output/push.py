@@ -1,4 +1,4 @@
-"""Pushes samples to an OpenTelemetry collector, at its own pace.
+"""Pushes samples and probe spans to an OpenTelemetry collector, at its own pace.
 
 A collector that is down or slow costs nothing but its own counter: one request at a
 time, each with a deadline, on a thread of its own.
@@ -25,12 +25,12 @@ from exporter.system.workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from exporter.access.span_buffer import SpanBuffer
     from exporter.output.otlp_settings import OtlpSettings
     from exporter.samples import AnySample
 
 log = structlog.get_logger()
 
-_KIND: Final = "metrics"
 _OUTCOMES: Final = ("ok", "failed")
 _PATH: Final = re.compile(r" with url: \S+")
 _LONGEST_REASON: Final = 300
@@ -74,16 +74,18 @@ class OtlpRunner:
         settings: OtlpSettings,
         target: str,
         samples: Callable[[], Iterable[AnySample]],
+        spans: SpanBuffer,
         wall_clock_ns: Callable[[], int],
         start_ns: int,
     ) -> None:
         self.settings = settings
         self._target = target
         self._samples = samples
+        self._spans = spans
         self._wall_clock_ns = wall_clock_ns
         self._start_ns = start_ns
-        self._outcomes: Counter[str] = Counter()
-        self._in_a_row = 0
+        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self._in_a_row: Counter[str] = Counter()
         self._reason = _Reason(settings.endpoint)
 
     async def run(self) -> None:
@@ -104,7 +106,7 @@ class OtlpRunner:
                 # No thread can be started now, or a TLS file cannot be read.
                 except (RuntimeError, ConfigError) as error:
                     self._reason.text = str(error)
-                    self._count(ok=False)
+                    self._count("metrics", ok=False)
         finally:
             if exporter is not None:
                 workers.submit(exporter.close)
@@ -114,13 +116,18 @@ class OtlpRunner:
 
     def samples(self) -> list[AnySample]:
         """Return the counters of the pushes."""
+        kinds = ("metrics", "traces") if self.settings.traces else ("metrics",)
         samples: list[AnySample] = [
-            Sample(catalogue.OTLP_EXPORTS, self._outcomes[outcome], (_KIND, outcome))
+            Sample(
+                catalogue.OTLP_EXPORTS, self._outcomes[kind, outcome], (kind, outcome)
+            )
+            for kind in kinds
             for outcome in _OUTCOMES
         ]
-        samples.append(
-            Sample(catalogue.OTLP_CONSECUTIVE_FAILURES, self._in_a_row, (_KIND,))
-        )
+        samples += [
+            Sample(catalogue.OTLP_CONSECUTIVE_FAILURES, self._in_a_row[kind], (kind,))
+            for kind in kinds
+        ]
         return samples
 
     def _connect(self) -> object:
@@ -131,24 +138,34 @@ class OtlpRunner:
         return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
 
     def _push(self, exporter: Any) -> None:
+        self._send(
+            "metrics",
+            lambda: exporter.send_metrics(self._samples(), self._wall_clock_ns()),
+        )
+        if self.settings.traces:
+            spans = self._spans.drain()
+            if spans:
+                self._send("traces", lambda: exporter.send_spans(spans))
+
+    def _send(self, kind: str, send: Callable[[], bool]) -> None:
         self._reason.text = ""
         try:
-            ok = exporter.send_metrics(self._samples(), self._wall_clock_ns())
+            ok = send()
         except Exception as error:  # a defect would end the pushes for good
             self._reason.text = repr(error)
-            if not self._in_a_row:
-                log.exception("otlp_push_broken", kind=_KIND)
+            if not self._in_a_row[kind]:
+                log.exception("otlp_push_broken", kind=kind)
             ok = False
-        self._count(ok=ok)
+        self._count(kind, ok=ok)
 
-    def _count(self, *, ok: bool) -> None:
+    def _count(self, kind: str, *, ok: bool) -> None:
         collector = address_of(self.settings.endpoint)
-        if ok and self._in_a_row:
-            log.info("otlp_push_recovered", kind=_KIND, collector=collector)
-        elif not ok and not self._in_a_row:
+        if ok and self._in_a_row[kind]:
+            log.info("otlp_push_recovered", kind=kind, collector=collector)
+        elif not ok and not self._in_a_row[kind]:
             reason = self._reason.text or "unknown"
             log.warning(
-                "otlp_push_failed", kind=_KIND, collector=collector, reason=reason
+                "otlp_push_failed", kind=kind, collector=collector, reason=reason
             )
-        self._outcomes["ok" if ok else "failed"] += 1
-        self._in_a_row = 0 if ok else self._in_a_row + 1
+        self._outcomes[kind, "ok" if ok else "failed"] += 1
+        self._in_a_row[kind] = 0 if ok else self._in_a_row[kind] + 1

@@ -35,6 +35,7 @@ def own_request(
     datatypes: Mapping[str, str] | None = None,
     version: str | None = None,
     parameters: Mapping[str, bool | int | str] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> InferRequest:
     """Return a request that cannot harm the server or meet another client's state.
 
@@ -62,6 +63,7 @@ def own_request(
         inputs,
         datatypes,
         checked,
+        dict(headers or {}),
     )
 
 

@@ -108,7 +108,7 @@ def infer_stream(
     fields = {_ID: request.request_id, **request.parameters}
     body = generate_body(request.inputs, fields, is_batched=spec.max_batch_size > 0)
     path = f"{model_path(request.model, request.version)}/generate_stream"
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", **request.headers}
     stream = EventStream()
     declared = {tensor.name: tensor for tensor in spec.outputs}
     with http.opened("POST", path, body, headers, timeout_seconds) as response:

@@ -282,14 +282,13 @@ class GrpcClient:
     def infer(self, request: InferRequest, *, timeout_seconds: float) -> InferReply:
         """One request, one response."""
         message = infer_message(request).SerializeToString()
+        metadata = (*self._metadata, *request.headers.items())
         infer = self._infer
 
         def ask(deadline_seconds: float, _: threading.Event) -> tuple[bytes, float]:
             started = time.perf_counter()
             with translated_errors():
-                reply = infer(
-                    message, timeout=deadline_seconds, metadata=self._metadata
-                )
+                reply = infer(message, timeout=deadline_seconds, metadata=metadata)
             return reply, time.perf_counter() - started
 
         reply, duration = self._calls.answer(
@@ -304,6 +303,7 @@ class GrpcClient:
         message = infer_message(request)
         # Without it a model that sends nothing more leaves the stream open for ever.
         message.parameters["triton_enable_empty_final_response"].bool_param = True
+        metadata = (*self._metadata, *request.headers.items())
         infer = self._infer_stub.ModelStreamInfer
 
         faults: list[errors.TritonError] = []
@@ -313,7 +313,7 @@ class GrpcClient:
             with translated_errors():
                 # A single message half-closes the stream; Triton finishes what it has.
                 stream = infer(
-                    iter((message,)), timeout=deadline_seconds, metadata=self._metadata
+                    iter((message,)), timeout=deadline_seconds, metadata=metadata
                 )
                 # To its end, also after an error: see `UncancelledCalls`.
                 for part in stream:

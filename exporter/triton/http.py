@@ -140,7 +140,7 @@ class HttpClient:
             "POST",
             f"{path}/infer",
             body,
-            headers,
+            {**headers, **request.headers},
             timeout_seconds,
         )
 

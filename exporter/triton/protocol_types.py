@@ -121,6 +121,7 @@ class InferRequest:
     inputs: Mapping[str, Array]
     datatypes: Mapping[str, str]
     parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

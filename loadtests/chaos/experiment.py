@@ -77,6 +77,17 @@ class TimingSettings(Settings):
     """Time from one check of the hypothesis to the next."""
 
 
+class BlastRadius(Settings):
+    """Limits on what faults may touch; others are refused."""
+
+    text: str = Field(default="", max_length=1000)
+    """Description for the reviewers of the experiment."""
+    models: tuple[str, ...] | None = Field(default=None)
+    """Models that faults may name; any where left out."""
+    kinds: tuple[str, ...] | None = Field(default=None)
+    """Kinds of faults; any where left out."""
+
+
 class Extension(Settings):
     """Our extension of an experiment, in addition to Chaos Toolkit's own keys."""
 
@@ -92,6 +103,8 @@ class Extension(Settings):
     """Time before and after the faults, and the interval of checks."""
     abort: tuple[Limit, ...] = Field(default=(), max_length=20)
     """Conditions that end the experiment early; all faults are then undone."""
+    blast_radius: BlastRadius = Field(default=BlastRadius())
+    """Limits on the parts that faults may touch."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of arrivals, values and all other random draws."""
     recovery: RecoverySettings = Field(default=RecoverySettings())
@@ -127,11 +140,13 @@ class Experiment(Settings):
         return given
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Experiment:
+    def _within_radius(self) -> Experiment:
+        extension = self.extension
         for place, activity in enumerate(self.method):
             where = f"method[{place}]"
             fault = fault_of(activity, where)
             if fault is not None:
+                _require_within(fault, extension.blast_radius, where)
                 longest = getattr(fault, "longest_seconds", math.inf)
                 if activity.pauses.after > longest:
                     raise ValueError(
@@ -144,11 +159,7 @@ class Experiment(Settings):
                     "probe in the steady-state hypothesis"
                 )
         hypothesis = self.hypothesis.probes if self.hypothesis else ()
-        others: tuple[Activity, ...] = (
-            *self.rollbacks,
-            *hypothesis,
-            *self.extension.abort,
-        )
+        others: tuple[Activity, ...] = (*self.rollbacks, *hypothesis, *extension.abort)
         for any_activity in (*self.method, *others):
             own(any_activity.provider)
         if any(activity.provider.func == "inject" for activity in others):
@@ -221,6 +232,21 @@ def fault_of(activity: Action | Probe, where: str = "method") -> Fault | None:
     if provider.func != "inject":
         return None
     return faults.parse(provider.arguments.get("fault"), where)
+
+
+def _require_within(fault: Fault, radius: BlastRadius, where: str) -> None:
+    kind = fault.name()
+    if radius.kinds is not None and kind not in radius.kinds:
+        raise ValueError(
+            f"found the fault {kind!r} in {where}, which blast_radius.kinds does not "
+            f"allow; want one of {', '.join(radius.kinds) or 'none'}"
+        )
+    model = getattr(fault, "model", None)
+    if radius.models is not None and model is not None and model not in radius.models:
+        raise ValueError(
+            f"found the model {model!r} in {where}, which blast_radius.models does "
+            f"not allow; want one of {', '.join(radius.models) or 'none'}"
+        )
 
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Loaded:

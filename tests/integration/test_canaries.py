@@ -63,6 +63,7 @@ class TestTheSidecar:
                 "headers": {"API-Key": CANARY},
                 "resource": {"deployment.environment": "test"},
                 "interval_seconds": 0.2,
+                "traces": True,
             },
             multi_target={"allow": [fake.grpc]},
             probe={"overrides": {"m": {"parameters": {"key": CANARY}}}},
@@ -75,9 +76,13 @@ class TestTheSidecar:
         self, fake, receiver, settings, start_sidecar
     ) -> None:
         sidecar = start_sidecar(self.config(fake, receiver, settings))
-        sidecar.wait(
-            lambda p: p.value("tritonwatch_otlp_exports_total", outcome="ok"), 20
-        )
+        for kind in ("metrics", "traces"):
+            sidecar.wait(
+                lambda p, kind=kind: p.value(
+                    "tritonwatch_otlp_exports_total", kind=kind, outcome="ok"
+                ),
+                20,
+            )
         sidecar.end()
         got = list(receiver.received)
         assert all(headers["api-key"] == CANARY for _, headers, _ in got)

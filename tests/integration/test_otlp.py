@@ -18,8 +18,11 @@ from opentelemetry.proto.collector.metrics.v1 import (
 from opentelemetry.proto.collector.metrics.v1 import (
     metrics_service_pb2_grpc as metrics_grpc,
 )
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace_pb
 from receiver import Asked, Receiver
 from waiting import patience, wait_until
+
+from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton
 
@@ -31,6 +34,8 @@ class Collector(Receiver):
 
     def __init__(self) -> None:
         self.metrics: deque[metrics_pb.ExportMetricsServiceRequest] = deque(maxlen=50)
+        self.spans: deque = deque(maxlen=5000)
+        self.triton_spans: deque[bytes] = deque(maxlen=100)
         collector = self
         super().__init__()
         self._grpc = grpc.server(ThreadPoolExecutor(2))
@@ -52,8 +57,15 @@ class Collector(Receiver):
         path, headers, body = asked
         if headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
-        assert path == "/v1/metrics"
-        self.metrics.append(metrics_pb.ExportMetricsServiceRequest.FromString(body))
+        if path == "/triton":
+            self.triton_spans.append(body)
+        elif path == "/v1/metrics":
+            self.metrics.append(metrics_pb.ExportMetricsServiceRequest.FromString(body))
+        else:
+            request = trace_pb.ExportTraceServiceRequest.FromString(body)
+            for part in request.resource_spans:
+                for scope in part.scope_spans:
+                    self.spans.extend(scope.spans)
         return b"", {}
 
     def close(self) -> None:
@@ -233,3 +245,28 @@ def test_a_collector_that_never_answers_neither_blocks_nor_delays_the_end(
         assert sidecar.page().value("triton_up") == 1
         sidecar.process.terminate()
         assert sidecar.process.wait(patience(5)) == 0
+
+
+def test_triton_continues_the_trace_that_a_probe_began(
+    settings, start_sidecar, collector
+) -> None:
+    arguments = (
+        "--trace-config=mode=opentelemetry",
+        f"--trace-config=opentelemetry,url={collector.endpoints['http']}/triton",
+        "--trace-config=opentelemetry,bsp_schedule_delay=500",
+        "--trace-config=rate=0",
+        "--trace-config=level=TIMESTAMPS",
+    )
+    with EmbeddedTriton(MODELS, arguments=arguments) as triton:
+        start_sidecar(
+            settings(triton, otlp=otlp(collector.endpoints["http"], traces=True))
+        )
+        collector.wait("spans", 4)
+        collector.wait("triton_spans", 2)
+        time.sleep(1)
+    ours = {span.trace_id.hex() for span in collector.spans}
+    theirs = b"".join(collector.triton_spans).decode().lower()
+    continued = [trace_id for trace_id in ours if trace_id in theirs]
+    assert continued
+    names = {span.name for span in collector.spans}
+    assert "probe double" in names

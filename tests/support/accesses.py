@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import time
 from dataclasses import replace
 from typing import Any
 
 from exporter.access.collector_base import Access
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.own_traffic import OwnTraffic
+from exporter.access.span_buffer import SpanBuffer
 
 
 def access_to(grpc: Any, **given: Any) -> Access:
     """Access by that client, with nothing seen, asked or exposed yet but what is given."""
-    known = {"own": OwnTraffic(run_id="test"), **given}
+    spans = SpanBuffer(time.time_ns, random.Random(0))  # noqa: S311 - ids of spans
+    known = {"own": OwnTraffic(run_id="test"), "spans": spans, **given}
     return replace(Access.detached(grpc), **known)
 
 

@@ -62,6 +62,7 @@ class _Planned:
     override: ModelOverride
     inputs: dict[str, InputSettings]
     request_id: str
+    headers: dict[str, str]
     watched: Watched
     """The models that have to be executed for it."""
     is_wider: bool
@@ -140,15 +141,31 @@ class SyntheticProbe:
                 "invalid", detail="the model is not in the inventory any more"
             )
         self._flights.forget(target)
-        planned = self._plan(target, spec)
+        context = self._access.spans.begin()
+        headers = {"traceparent": context.traceparent} if context else {}
+        planned = self._plan(target, spec, headers)
         verdict = self._attempt(planned)
         if verdict.outcome in _DOUBTFUL:
             fresh = changed_signature(
                 self._access, spec, timeout_seconds=self._settings.timeout_seconds
             )
             if fresh is not None:
-                planned = self._plan(target, fresh)
+                planned = self._plan(target, fresh, headers)
                 verdict = self._attempt(planned)
+        if context:
+            self._access.spans.end(
+                context,
+                f"probe {spec.name}",
+                ok=verdict.outcome == "ok",
+                attributes={
+                    "triton.model_name": spec.name,
+                    "triton.model_version": spec.version,
+                    "triton.request_id": planned.request_id,
+                    "tritonwatch.probe": self._settings.label,
+                    "tritonwatch.protocol": target.protocol,
+                    "tritonwatch.outcome": verdict.outcome,
+                },
+            )
         return verdict
 
     def judges_late(self, target: Target) -> bool:
@@ -166,7 +183,9 @@ class SyntheticProbe:
         """Return the time in the latest request of the latest attempt; 0 before one."""
         return self._flights.waited_seconds(target)
 
-    def _plan(self, target: Target, spec: ModelSpec) -> _Planned:
+    def _plan(
+        self, target: Target, spec: ModelSpec, headers: dict[str, str]
+    ) -> _Planned:
         override = self._settings.overrides.get(spec.name, ModelOverride())
         larger = self._tried.inputs(spec, override.inputs)
         return _Planned(
@@ -175,6 +194,7 @@ class SyntheticProbe:
             override,
             override.inputs if larger is None else larger,
             self._access.own.new_request_id(self._settings.kind),
+            headers,
             Watched.of(spec, self._access.board.current),
             is_wider=larger is not None,
         )
@@ -295,6 +315,7 @@ class SyntheticProbe:
             planned.request_id,
             payload.inputs,
             parameters=planned.override.parameters,
+            headers=planned.headers,
         )
 
     def _judge(self, planned: _Planned, reply: InferReply) -> Verdict:

@@ -135,6 +135,7 @@ def _origin(journal: Journal) -> Facts:
     extension = extension_of(evidence.experiment)
     facts: dict[str, Any] = {
         "target": extension.get("target"),
+        "blast radius": extension.get("blast_radius"),
         "seed": extension.get("seed", 1),
         "load": extension.get("load", "none"),
         "recovered means": extension.get("recovery", "the default"),

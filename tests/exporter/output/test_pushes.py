@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import ssl
 import threading
@@ -20,6 +21,7 @@ from receiver import Receiver
 from tls_terminator import Authority
 from waiting import patience, wait_until
 
+from exporter.access.span_buffer import SpanBuffer
 from exporter.output.otlp_settings import OtlpSettings
 from exporter.output.push import OtlpRunner
 
@@ -37,7 +39,8 @@ def test_a_defect_while_pushing_is_logged_once_and_the_pushes_go_on():
 
     async def pushed(url):
         settings = OtlpSettings(endpoint=url, interval_seconds=0.1)
-        runner = OtlpRunner(settings, "t", samples, time.time_ns, 0)
+        spans = SpanBuffer(time.time_ns, random.Random(0))  # noqa: S311 - ids of spans
+        runner = OtlpRunner(settings, "t", samples, spans, time.time_ns, 0)
         task = asyncio.create_task(runner.run())
         await asyncio.wait(
             {task, asyncio.ensure_future(asyncio.to_thread(fourth.wait, patience()))},
@@ -79,7 +82,8 @@ def pushing(ended, **settings):
 
     async def pushed():
         settings_of = OtlpSettings(interval_seconds=0.1, timeout_seconds=2, **settings)
-        runner = OtlpRunner(settings_of, "t", list, time.time_ns, 0)
+        spans = SpanBuffer(time.time_ns, random.Random(0))  # noqa: S311 - ids of spans
+        runner = OtlpRunner(settings_of, "t", list, spans, time.time_ns, 0)
         task = asyncio.create_task(runner.run())
         try:
             assert await asyncio.to_thread(ended.wait, patience())

@@ -93,6 +93,10 @@ HYPOTHESIS = document()["steady-state-hypothesis"]["probes"][0]
         ),
         (f"{OURS}.load.profile", {"kind": "closed"}, "invalid profile"),
         (
+            *(f"{OURS}.blast_radius", {"kinds": ["kill_stub"]}),
+            "found the fault 'freeze_server' in method[0], which blast_radius.kinds",
+        ),
+        (
             *(
                 f"{STEP}.provider.arguments.fault",
                 {"kind": "cpu_hog", "longest_seconds": 0.5},
