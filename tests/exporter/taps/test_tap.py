@@ -23,8 +23,10 @@ from attacks import (
 )
 from bombs import gzip_bomb
 from running_taps import Crowded, HttpTap
+from trace_sinks import values
 from waiting import patience, wait_until
 
+from exporter import catalogue
 from exporter.features.traces.trace_receiver import (
     TraceReceiver,
 )
@@ -86,9 +88,10 @@ def test_json_and_protobuf_plain_and_zipped_are_taken(served):
     )
     assert answer == (200, b"")
     assert served.outcomes() == {("otlp", "accepted"): 2}
-    assert served.sink.counted("otlp", "request") == 26
+    records = values(served.sink, catalogue.TRACE_RECORDS)
+    assert records["otlp", "request"] == 26
     # The second body held the same traces.
-    assert served.sink.counted("otlp", "duplicate") == 32
+    assert records["otlp", "duplicate"] == 32
 
 
 REFUSED = {
