@@ -164,7 +164,7 @@ class ArrowFile:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How a CSV file was read, where something else may be meant."""
+        """Notes on how a CSV file was read, where something else may be meant."""
         return self._source.notes if isinstance(self._source, CsvSource) else ()
 
     def read_as(self, datatypes: dict[str, str]) -> None:

@@ -162,7 +162,7 @@ class CsvSource:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How the rows so far were read, where something else may be meant."""
+        """Notes on how the rows so far were read, where something else may be meant."""
         found = self.dialect
         mark = ", decimal commas" if found.decimal == "," else ""
         usual = found.delimiter == "," and not mark

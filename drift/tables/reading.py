@@ -81,7 +81,7 @@ class Table:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How a CSV file was read, where something else may be meant."""
+        """Notes on how a CSV file was read, where something else may be meant."""
         return self._file.notes
 
     @property

@@ -124,7 +124,7 @@ def _figure(
 
 
 def _consecutive(values, windows):
-    """What is said of each window, by one that saw those before."""
+    """Return the quantiles of each window, which remembers those before it."""
     process = ProcessQuantiles(QUANTILES, WINDOW_SECONDS)
     step = WINDOW_SECONDS / SLOTS
     found = []

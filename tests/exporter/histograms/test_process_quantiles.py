@@ -30,7 +30,7 @@ def of(slots):
 
 
 def consecutive(values, windows):
-    """What is said of each window, by one that saw those before."""
+    """Return the quantiles of each window, which remembers those before it."""
     process = ProcessQuantiles(QUANTILES, 300.0)
     return [
         {each.q: each for each in process.of(filled(part), number * 300.0)}
