@@ -192,7 +192,11 @@ def test_a_model_that_lies_pages_once_holds_its_tickets_back_and_resolves(
     kill_stub(playground.triton, "double")
     page = told.group("pages", "firing", 2, alertname="TritonReadinessLie")
     # One message for the model, whichever replicas it is on.
-    assert page["groupLabels"] == {"alertname": "TritonReadinessLie", "model": "double"}
+    assert page["groupLabels"] == {
+        "alertname": "TritonReadinessLie",
+        "job": "tritonwatch",
+        "model": "double",
+    }
     assert len({a["labels"]["instance"] for a in page["alerts"]}) == 2
     for alert in page["alerts"]:
         assert (
@@ -223,7 +227,7 @@ def test_a_server_that_is_down_explains_everything_else_about_it(
     told, prometheus = watched
     playground.triton.kill()
     page = told.group("pages", "firing", 2, alertname="TritonDown")
-    assert page["groupLabels"] == {"alertname": "TritonDown"}
+    assert page["groupLabels"] == {"alertname": "TritonDown", "job": "tritonwatch"}
     fires(prometheus, "TritonProbesFailing")
     ticket = told.held_back("TritonProbesFailing")
     assert told.source_of(ticket) == {"TritonDown"}
