@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from exporter import catalogue
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.features.traces.traced_request import RequestTrace
 from exporter.samples import HistogramSample
@@ -57,3 +58,8 @@ def histograms(target, spec, now=0.0):
 
 def values(target, spec, now=0.0):
     return {s.labels: s.value for s in target.samples(now) if s.spec is spec}
+
+
+def records_of(target, source, outcome):
+    """The number of records with this outcome so far."""
+    return values(target, catalogue.TRACE_RECORDS).get((source, outcome), 0)

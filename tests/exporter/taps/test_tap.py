@@ -23,10 +23,9 @@ from attacks import (
 )
 from bombs import gzip_bomb
 from running_taps import Crowded, HttpTap
-from trace_sinks import values
+from trace_sinks import records_of
 from waiting import patience, wait_until
 
-from exporter import catalogue
 from exporter.features.traces.trace_receiver import (
     TraceReceiver,
 )
@@ -88,10 +87,9 @@ def test_json_and_protobuf_plain_and_zipped_are_taken(served):
     )
     assert answer == (200, b"")
     assert served.outcomes() == {("otlp", "accepted"): 2}
-    records = values(served.sink, catalogue.TRACE_RECORDS)
-    assert records["otlp", "request"] == 26
+    assert records_of(served.sink, "otlp", "request") == 26
     # The second body held the same traces.
-    assert records["otlp", "duplicate"] == 32
+    assert records_of(served.sink, "otlp", "duplicate") == 32
 
 
 REFUSED = {

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from accesses import access_to
-from trace_sinks import PHASES, RUN, histograms, sink, trace, values
+from trace_sinks import PHASES, RUN, histograms, records_of, sink, trace, values
 
 from exporter import catalogue
 from exporter.access.own_traffic import OwnTraffic
@@ -30,7 +30,7 @@ def test_a_client_request_counts_in_total_and_phases():
     assert (total.count, total.sum) == (2, pytest.approx(0.016))
     phases = histograms(target, catalogue.REQUEST_PHASE_DURATION)
     assert phases["m", "1", "queue"].histogram.sum == pytest.approx(0.004)
-    assert target.counted("otlp", "request") == 2
+    assert records_of(target, "otlp", "request") == 2
 
 
 def test_children_and_partial_requests_count_in_phases_only():
@@ -46,7 +46,10 @@ def test_children_and_partial_requests_count_in_phases_only():
         "compute_infer": 2,
         "compute_output": 2,
     }
-    assert (target.counted("otlp", "child"), target.counted("otlp", "partial")) == (
+    assert (
+        records_of(target, "otlp", "child"),
+        records_of(target, "otlp", "partial"),
+    ) == (
         1,
         1,
     )
@@ -65,7 +68,7 @@ def test_requests_of_any_tritonwatch_and_their_children_are_no_latency(run, outc
     )
     assert histograms(target, catalogue.REQUEST_PHASE_DURATION) == {}
     assert histograms(target, catalogue.REQUEST_DURATION) == {}
-    found = {name: target.counted("otlp", name) for name in ("own", "watcher")}
+    found = {name: records_of(target, "otlp", name) for name in ("own", "watcher")}
     assert found == {"own": 0, "watcher": 0} | {outcome: 2}
 
 
@@ -73,8 +76,8 @@ def test_a_trace_that_comes_twice_counts_once_whatever_the_source():
     target = sink()
     target.add("file", [trace(1), trace(2)], 0.0)
     target.add("file", [trace(2), trace(3)], 1.0)
-    assert target.counted("file", "request") == 3
-    assert target.counted("file", "duplicate") == 1
+    assert records_of(target, "file", "request") == 3
+    assert records_of(target, "file", "duplicate") == 1
 
 
 def test_an_ensembles_steps_of_one_trace_are_no_copies_of_each_other():
@@ -89,7 +92,7 @@ def test_an_ensembles_steps_of_one_trace_are_no_copies_of_each_other():
         ],
         0.0,
     )
-    assert target.counted("otlp", "duplicate") == 0
+    assert records_of(target, "otlp", "duplicate") == 0
 
 
 @pytest.mark.slow
@@ -100,7 +103,7 @@ def test_a_million_model_names_are_dropped_and_counted():
         names = range(start, start + 50_000)
         target.add("otlp", (RequestTrace(f"m{n}", *rest) for n in names), 0.0)
     target.add("otlp", [trace(2_000_000)], 0.0)
-    assert target.counted("otlp", "unknown_model") == 1_000_000 - 2
+    assert records_of(target, "otlp", "unknown_model") == 1_000_000 - 2
     assert len(histograms(target, catalogue.REQUEST_DURATION)) == 3
     assert len(target._seen) + len(target._seen_before) <= REMEMBERED
 
@@ -129,7 +132,7 @@ def test_a_model_that_went_is_forgotten_in_time():
 def test_models_that_are_not_looked_at_are_left_out():
     target = sink(wanted=lambda name: name != "m")
     target.add("otlp", [trace(1)], 0.0)
-    assert target.counted("otlp", "filtered") == 1
+    assert records_of(target, "otlp", "filtered") == 1
     assert histograms(target, catalogue.REQUEST_DURATION) == {}
 
 
