@@ -150,7 +150,7 @@ def test_an_audit_that_is_terminated_waits_for_a_late_answer(
 
 
 def outcomes(notes):
-    """What the model noted at the end of its requests, once there is something."""
+    """Return the notes that the model wrote at the end of its requests, once there are any."""
     ended = notes / "ended"
     wait_until(ended.exists, "the model was never done")
     return set(ended.read_text("utf-8").split())

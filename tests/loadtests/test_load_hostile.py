@@ -269,7 +269,7 @@ def test_a_server_that_never_says_what_it_is_leaves_no_connection(
 
 
 def talk(keeping, frames, requests=2):
-    """What those waiting were told, and which streams were cancelled."""
+    """Return the outcomes of the waiting requests, and the cancelled streams."""
 
     async def talking():
         waiting = [Waiting() for _ in range(requests)]
