@@ -227,8 +227,15 @@ def _answers(found: Found) -> Iterator[Finding]:
             runbook = "TritonGoldenUnusable"
             yield Finding(model, text, _CORRECT, runbook, None, model, version)
     alarms = [sample for sample in found[catalogue.SPC_ALARM] if sample.value]
+    refused = {
+        labels["signal"]: labels["refused"]
+        for labels in map(labels_of, found[catalogue.SPC_INFO])
+        if labels["refused"] != "none"
+    }
     for signal in sorted({labels_of(sample)["signal"] for sample in alarms}):
         text = "its control chart is out of control"
+        if signal in refused:
+            text += f"; its false-alarm rate is not guaranteed ({refused[signal]})"
         yield Finding(signal, text, _CORRECT, "TritonProcessOutOfControl")
 
 

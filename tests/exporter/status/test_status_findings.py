@@ -153,6 +153,19 @@ def test_one_thing_wrong_is_one_finding_and_one_state(sample, state, subject, te
 
 
 @pytest.mark.parametrize(
+    ("refused", "more"),
+    [("none", ""), ("tails", "; its false-alarm rate is not guaranteed (tails)")],
+)
+def test_an_alarm_of_a_chart_without_a_guarantee_says_so(refused, more):
+    assumptions = ("triton_probe_duration_seconds", "independent", "false", refused)
+    alarm = Sample(catalogue.SPC_ALARM, 1, ("signal", "cusum"))
+    [finding], _ = judged(
+        [alarm, Sample(catalogue.SPC_INFO, 1, ("signal", *assumptions))]
+    )
+    assert finding.text == f"its control chart is out of control{more}"
+
+
+@pytest.mark.parametrize(
     ("outcome", "text", "runbook"),
     [
         ("stalled", "a streamed answer to a probe came later", "TritonProbesFailing"),
