@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 DATASOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-_SIDECARS: Final = (
-    'job=~"$job", instance=~"$instance", cluster=~"$cluster", namespace=~"$namespace"'
-)
+_FLEET: Final = 'cluster=~"$cluster", namespace=~"$namespace"'
+_SIDECARS: Final = f'job=~"$job", instance=~"$instance", {_FLEET}'
 SELECTORS: Final = {
+    # Recording rules of a whole fleet have no instance.
+    "f": f'job=~"$job", {_FLEET}',
     "s": _SIDECARS,
     "m": f'{_SIDECARS}, model=~"$model"',
     "v": f'{_SIDECARS}, model=~"$model", version=~"$version"',
 }
-_MARK: Final = re.compile(r"(?<=[a-z0-9_:])<([smv])(,[^<>]*?)?>(?=[\s\[),*/+\-]|$)")
+_MARK: Final = re.compile(r"(?<=[a-z0-9_:])<([fsmv])(,[^<>]*?)?>(?=[\s\[),*/+\-]|$)")
 
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 HEIGHT: Final = 8

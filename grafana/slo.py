@@ -9,9 +9,15 @@ from grafana.panels import Query, Step, good_above, latest, quotient, rate, seri
 from grafana.tables import rows
 
 _PAGE, _TICKET = 14.4, 1.0
+# Prometheus remembers the whole window, with the rules of `tritonwatch rules`; a sidecar only
+# what it has seen since it started.
+_REMAINING: Final = (
+    "(slo:error_budget_remaining:ratio<f> or min by (cluster, namespace, job, slo)"
+    " (triton_slo_error_budget_remaining_ratio<s>))"
+)
 # An overspent budget is 0 %, not -9323 %; BUDGET_SPENT is then 94 times.
-BUDGET_LEFT: Final = "clamp_min(triton_slo_error_budget_remaining_ratio<s>, 0)"
-BUDGET_SPENT: Final = "1 - triton_slo_error_budget_remaining_ratio<s>"
+BUDGET_LEFT: Final = f"clamp_min({_REMAINING}, 0)"
+BUDGET_SPENT: Final = f"1 - {_REMAINING}"
 BUDGET_STEPS: Final = good_above(0.0005, 0.25)  # red where it reads 0 %
 
 
@@ -32,8 +38,10 @@ def _objectives() -> list[Any]:
     return [
         rows(
             "Objectives",
-            "The objective, and its error budget on the worst replica: what is left, and"
-            " how many times it was spent (2: twice the bad events that it allows).",
+            "The objective, and its error budget: what is left, and how many times it was"
+            " spent (2: twice the bad events that it allows). Over the objective's window"
+            " with the rules that `tritonwatch rules` writes; without them only since the"
+            " worst sidecar started.",
             "percentunit",
             latest("min", "triton_slo_objective_ratio<s>", "slo", legend="objective"),
             latest("min", BUDGET_LEFT, "slo", legend="lowest budget left"),
@@ -44,9 +52,10 @@ def _objectives() -> list[Any]:
         ),
         series(
             "Error budget left",
-            "Of each sidecar over the objective's own window; at 0 % the objective is missed.",
+            "At 0 % the objective is missed. Over the objective's window with the rules that"
+            " `tritonwatch rules` writes; without them only since the worst sidecar started.",
             "percentunit",
-            Query(BUDGET_LEFT, "{{instance}} {{slo}}"),
+            Query(BUDGET_LEFT, "{{job}} {{slo}}"),
             most=1,
             steps=BUDGET_STEPS,
         ),

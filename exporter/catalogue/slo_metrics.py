@@ -33,7 +33,9 @@ SLO_BURNING: Final = MetricSpec(
 SLO_BUDGET: Final = MetricSpec(
     "triton_slo_error_budget_remaining_ratio",
     "Share of the error budget that is left in the objective's window, as seen by"
-    " this process: 1 untouched, 0 used up, negative if exceeded.",
+    " this process: 1 untouched, 0 used up, negative if exceeded. Until this process"
+    " has run for a whole window it is that of the time since it started; the rules of"
+    " `tritonwatch rules` record the whole window.",
     ("slo",),
 )
 SLO_DOUBTFUL: Final = MetricSpec(

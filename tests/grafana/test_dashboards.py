@@ -182,7 +182,7 @@ class TestEveryPanel:
             assert target["refId"]
 
     def test_its_legends_name_labels_the_query_keeps(self, panel) -> None:
-        names = promql.series_names() | promql.FOREIGN_METRICS
+        names = promql.series_names() | promql.FOREIGN_METRICS | promql.RECORDED
         for target in panel["targets"]:
             query = promql.filled_in(target["expr"])
             kept = promql.grouping_labels(query) or set.union(
@@ -193,38 +193,53 @@ class TestEveryPanel:
             assert used <= kept, target["expr"]
 
 
-BUDGET = "triton_slo_error_budget_remaining_ratio"
+OWN = 'triton_slo_error_budget_remaining_ratio{job="j", instance="i", slo="s"}'
+WHOLE = 'slo:error_budget_remaining:ratio{job="j", slo="s"}'
+BUDGETS = {
+    (panel["title"], target["legendFormat"]): (panel, target["expr"])
+    for panel in (parameter.values[0] for parameter in PANELS)
+    for target in panel["targets"]
+    if "error_budget_remaining" in target["expr"]
+}
 
 
-def test_an_overspent_budget_is_zero_left_in_red_and_a_number_of_times_spent(
-    require_commands, tmp_path
+@pytest.mark.parametrize(
+    ("values", "left", "spent"),
+    [
+        pytest.param({OWN: "-93.23"}, 0, 94.23, id="overspent"),
+        pytest.param({OWN: "-93.23", WHOLE: "0.4"}, 0.4, 0.6, id="whole window"),
+        pytest.param({OWN: "1", WHOLE: "-1"}, 0, 2, id="overspent before a restart"),
+    ],
+)
+def test_the_budget_is_of_the_whole_window_where_prometheus_knows_it(
+    values, left, spent, require_commands, tmp_path
 ) -> None:
-    """Of a budget that was spent 94.23 times the metric is -93.23."""
+    """A sidecar knows no more than what it has seen since it started."""
     require_commands("promtool")
-    shown = {
-        (panel["title"], target["legendFormat"]): (panel, target["expr"])
-        for panel in (parameter.values[0] for parameter in PANELS)
-        for target in panel["targets"]
-        if BUDGET in target["expr"]
+    expected = {
+        place: spent if place == ("Objectives", "times budget spent") else left
+        for place in BUDGETS
     }
-    spent = ("Objectives", "times budget spent")
-    expected = {place: 94.23 if place == spent else 0 for place in shown}
     assert len(expected) == 4
-    series = f'{BUDGET}{{job="j", instance="i", slo="s"}}'
     asked = [
         {
-            "expr": f"sum({promql.filled_in(shown[place][1])})",
+            "expr": f"sum({promql.filled_in(BUDGETS[place][1])})",
             "exp_samples": [{"labels": "{}", "value": value}],
         }
         for place, value in expected.items()
     ]
-    test = {"input_series": [{"series": series, "values": "-93.23"}]}
+    given = [{"series": name, "values": value} for name, value in values.items()]
     file = tmp_path / "test.yaml"
-    file.write_text(json.dumps({"tests": [test | {"promql_expr_test": asked}]}))
+    file.write_text(
+        json.dumps({"tests": [{"input_series": given, "promql_expr_test": asked}]})
+    )
     run = ["promtool", "test", "rules", file]
     done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for panel, _ in shown.values():
+
+
+def test_a_budget_that_is_spent_is_red() -> None:
+    for panel, _ in BUDGETS.values():
         steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
         reached = [s["color"] for s in steps if s["value"] is None or s["value"] <= 0]
         assert reached[-1] == "red", panel["title"]
@@ -310,16 +325,21 @@ def test_runbooks_elsewhere_are_linked_to_there(tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize("query", QUERIES)
 class TestEveryQuery:
     def test_asks_for_series_and_labels_of_the_catalogue(self, query) -> None:
-        names = promql.series_names() | promql.FOREIGN_METRICS
+        names = promql.series_names() | promql.FOREIGN_METRICS | promql.RECORDED
         for selector in promql.selectors(promql.filled_in(query)):
             assert selector.metric in names, selector.metric
             allowed = names[selector.metric] | promql.FOREIGN_LABELS
             assert selector.labels <= allowed, selector
 
     def test_follows_the_chosen_job_and_instance(self, query) -> None:
+        instances = 0
         for selector in promql.selectors(promql.filled_in(query)):
-            assert {"job", "instance", "cluster", "namespace"} <= selector.labels
-        assert query.count('job=~"$job"') == query.count('instance=~"$instance"')
+            assert {"job", "cluster", "namespace"} <= selector.labels
+            assert ("instance" in selector.labels) is (
+                selector.metric not in promql.RECORDED
+            )
+            instances += "instance" in selector.labels
+        assert query.count('instance=~"$instance"') == instances
 
     def test_rates_follow_the_scrape_interval(self, query) -> None:
         for window in re.findall(r"\[([^\]]+)\]", query):

@@ -23,6 +23,8 @@ VARIABLES = {
 # What Prometheus itself or the scrape configuration adds to every series.
 FOREIGN_LABELS = {"job", "instance", "cluster", "namespace"}
 FOREIGN_METRICS = {"up": set(), "ALERTS": {"alertname", "alertstate", "severity"}}
+# What the rules of `tritonwatch rules` record, for a whole fleet.
+RECORDED = {"slo:error_budget_remaining:ratio": {"slo"}}
 _SUFFIXES = {
     "histogram": {"_bucket": {"le"}, "_sum": set(), "_count": set(), "": set()},
 }

@@ -109,7 +109,7 @@ function slos(found) {
   const left = (slo) => labelled(budgets, { slo })[0]?.value;
   const least = [...budgets].sort((a, b) => a.value - b.value)[0];
   return [least ? `Lowest budget left: ${least.slo}, ${budgetLeft(least.value)}` : `${objectives.length} objectives, no events yet`,
-    note("At a burn rate of 1 the budget lasts exactly its window. A rate appears once its whole window has data."),
+    note("Budgets count the events of their window since this sidecar started. At a burn rate of 1 the budget lasts exactly its window. A rate appears once its whole window has data."),
     table("Objectives", objectives, [
       ["objective", (o) => o.slo],
       ["target", (o) => percent(o.value), "number"],
