@@ -100,7 +100,13 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     add_value(
         parser, "--concurrency", int, "N", "closed loop: keep N requests in flight"
     )
-    add_value(parser, "--duration", float, "S", "send requests for S seconds")
+    add_value(
+        parser,
+        "--duration",
+        float,
+        "S",
+        "send requests for S seconds (default: the profile's; closed loop: 10)",
+    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

@@ -127,15 +127,16 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
         "N",
         "requests in each sequence, for stateful models",
     )
-    add_value(parser, "--timeout", float, "S", "deadline of each request")
+    add_value(parser, "--timeout", float, "S", "deadline of each request (default 10)")
     add_value(
         parser,
         "--in-flight",
         int,
         "N",
-        "most requests at once; further ones are shed and counted as failed",
+        "maximum number of requests in flight (default 4096); more are not sent and "
+        "count as failed",
     )
-    add_value(parser, "--seed", int, "N", "seed of arrivals and inputs")
+    add_value(parser, "--seed", int, "N", "seed of arrivals and inputs (default 1)")
 
 
 def add_objective(parser: argparse.ArgumentParser) -> None:
@@ -169,6 +170,6 @@ def add_announcers(parser: argparse.ArgumentParser) -> None:
         "--sidecar",
         str,
         "URL",
-        "announce the run to the sidecar whose tap has this URL: it exposes "
-        "triton_run_info, and the capacity that a search finds",
+        "report the run to a sidecar at the address of its tap, like "
+        "http://localhost:8004",
     )

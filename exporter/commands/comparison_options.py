@@ -49,7 +49,7 @@ def add(commands: Subparsers) -> None:
         "--data",
         type=Path,
         metavar="FILE",
-        help="golden data: inputs, and `label` for accuracy (default: made-up inputs)",
+        help="golden data: inputs, and `label` for accuracy (default: generated inputs)",
     )
     _add_statistics(parser)
     parser.add_argument(

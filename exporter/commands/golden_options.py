@@ -38,9 +38,16 @@ def add(commands: Subparsers) -> None:
         )
         action.add_argument("--label", metavar="COLUMN", help="column with the labels")
         action.add_argument(
-            "--scored", default="", metavar="OUTPUT", help="output the labels are for"
+            "--scored",
+            default="",
+            metavar="OUTPUT",
+            help="output that the labels belong to, if there are several",
         )
-        action.add_argument("--grpc", metavar="HOST:PORT", help="Triton's gRPC address")
+        action.add_argument(
+            "--grpc",
+            metavar="HOST:PORT",
+            help="Triton's gRPC address (default localhost:8001)",
+        )
         add_config(action)
         if name == "record":
             action.add_argument(

@@ -33,6 +33,17 @@ _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\u
 # The latest events, for the status page.
 _RECENT: Final[deque[dict[str, Any]]] = deque(maxlen=100)
 _SHOWN_CHARACTERS: Final = 300
+# Fields that say why and what to do, in this order.
+_SENTENCES: Final = (
+    "reason",
+    "problem",
+    "problems",
+    "effect",
+    "lost",
+    "remedy",
+    "advice",
+)
+_UNITS: Final = {"seconds": "s", "bytes": "bytes"}
 
 _LOQUACIOUS: Final = ("grpc", "urllib3")
 
@@ -148,25 +159,57 @@ def _add_lines_lost(
 def _remember(
     _: object, __: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    detail = ", ".join(
-        f"{key.replace('_', ' ')} "
-        + (f"{value:.6g}" if isinstance(value, float) else str(value))
-        for key, value in event.items()
-        if not key.startswith("_")
-        and key not in {"event", "ts", "level", "exc_info"}
-        and value is not None
-        and value != ""
-    )
     _RECENT.append(
         {
             "at": time.time(),
             "level": event["level"],
             "event": str(event["event"])[:_SHOWN_CHARACTERS],
-            "detail": detail[:_SHOWN_CHARACTERS],
+            "detail": _detail(event)[:_SHOWN_CHARACTERS],
             "model": event.get("model"),
         }
     )
     return event
+
+
+def _detail(event: structlog.typing.EventDict) -> str:
+    """Return the fields of an event for a reader: what it is about, then why."""
+    fields = {
+        key: value
+        for key, value in event.items()
+        if not key.startswith("_")
+        and key not in {"event", "ts", "level", "exc_info", "lines_lost"}
+        and value is not None
+        and value != ""
+    }
+    if "models" in fields:
+        fields.pop("number", None)
+    named = str(event["event"]).split("_")
+    facts = [
+        _field("" if key in named else key, value)
+        for key, value in fields.items()
+        if key not in _SENTENCES
+    ]
+    said = [_shown(fields[key]) for key in _SENTENCES if key in fields]
+    return "; ".join(filter(None, [", ".join(facts), *said]))
+
+
+def _field(key: str, value: object) -> str:
+    name, _, unit = key.rpartition("_")
+    if unit in _UNITS:
+        return f"{name.replace('_', ' ')} {_shown(value)} {_UNITS[unit]}"
+    return f"{key.replace('_', ' ')} {_shown(value)}".strip()
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return " and ".join(map(_shown, value))
+    return str(value)
 
 
 def _escape_control(

@@ -33,7 +33,10 @@ class ColdStartSettings(CollectorSettings):
     interval_seconds: float = Field(default=0.25, gt=0.05, le=3600)
     """Time between two polls. It is the resolution of load times."""
     timeout_seconds: float = Field(default=1.5, gt=0, le=60)
-    """Timeout of one request. A first inference that takes longer is not measured."""
+    """Timeout of one request. A first inference that takes longer is not measured; for
+    slow models raise this and `deadline_seconds`, which limits the poll and the inference
+    together.
+    """
     ask: bool = Field(default=True)
     """Send one inference to a model as soon as it is ready, to measure the duration of
     the first one.
@@ -169,7 +172,13 @@ class ColdStartCollector:
                 )
                 start.cold_seconds = self._infer(spec)
             except errors.TritonError as error:
-                log.warning("cold_start_unanswered", model=key, reason=str(error))
+                name, version = key
+                log.warning(
+                    "cold_start_unanswered",
+                    model=name,
+                    version=version,
+                    reason=str(error),
+                )
             return
 
     def _infer(self, spec: ModelSpec) -> float:

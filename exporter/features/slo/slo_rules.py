@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import yaml
 
@@ -37,11 +38,12 @@ class Links:
     """Folder of the runbooks, `TritonSLOBurnPage.md` and so on."""
     grafana_url: str = ""
 
-    def annotations(self, alert: str) -> dict[str, str]:
-        """Return `dashboard_url` and `runbook_url` of an alert."""
+    def annotations(self, alert: str, models: str) -> dict[str, str]:
+        """Return `dashboard_url` and `runbook_url` of an alert on `models`, a pattern."""
+        of_one = "" if set(models) & set("*?[") else f"?model={quote(models, safe='')}"
         return {
             "dashboard_url": self.grafana_url.rstrip("/") + _DASHBOARD,
-            "runbook_url": f"{self.runbooks_url.rstrip('/')}/{alert}.md",
+            "runbook_url": f"{self.runbooks_url.rstrip('/')}/{alert}.md{of_one}",
         }
 
 
@@ -179,7 +181,7 @@ def _alerts(objective: Objective, links: Links) -> list[dict[str, Any]]:
                 f"{objective.name} are bad; its objective allows "
                 f"{allowed:.4%}. At this rate that is "
                 f"{severity.meaning}.",
-                **links.annotations(severity.alert),
+                **links.annotations(severity.alert, objective.models),
             },
         }
         for severity in SEVERITIES

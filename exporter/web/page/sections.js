@@ -312,7 +312,7 @@ function runs(found) {
 }
 
 function events(found) {
-  const text = (e) => { const what = e.event.replaceAll("_", " "); return what[0].toUpperCase() + what.slice(1) + (e.detail ? `: ${e.detail}.` : "."); };
+  const text = (e) => { const what = e.event.replaceAll("_", " ").replace(/\bspc\b/, "control chart").replace(/\b(gpu|http|nvml|otlp|rapl|tls)\b/g, (w) => w.toUpperCase()); return what[0].toUpperCase() + what.slice(1) + (e.detail ? `: ${e.detail}.` : "."); };
   const [latest] = found.events;
   return latest ? [`${moment(latest.at)} ${text(latest)}`, table("Recent events", found.events, [
     ["when", (e) => moment(e.at), "when"],

@@ -258,7 +258,30 @@ def test_a_recent_event_has_its_model_and_only_what_is_known():
     )
     event = logs.recent()[0]
     assert event["model"] == "m"
-    assert event["detail"].startswith("model m, features age, since seconds 0.5")
+    assert event["detail"] == "model m, features age, since 0.5 s"
+
+
+def test_a_recent_event_reads_as_a_sentence_about_what_its_name_says():
+    logs.configure(LogSettings())
+    log = structlog.get_logger()
+    log.warning("collector_failed", collector="golden", reason="no answer in 2 s")
+    log.error("models_not_serving", number=2, models="bert 1, ocr 3")
+    log.warning(
+        "few_file_descriptors",
+        remedy="raise the limit of open files",
+        limit=64,
+        wanted=400,
+        effect="10 connections at a time",
+    )
+    log.warning("comparison_restarted", comparison="c", dropped={"success": "worse"})
+    log.info("spc_acknowledged", signal="s", alarms=["a", "b"], relearn=False)
+    assert [event["detail"] for event in logs.recent()[:5]] == [
+        "signal s, alarms a and b, relearn no",
+        "c, dropped success worse",
+        "limit 64, wanted 400; 10 connections at a time; raise the limit of open files",
+        "bert 1, ocr 3",
+        "golden; no answer in 2 s",
+    ]
 
 
 def test_lines_of_one_kind_are_limited_and_those_left_out_are_counted(lines):

@@ -6,6 +6,7 @@ import pytest
 from accesses import access_to
 from clocks import Clock
 from fake_triton import UNAVAILABLE, FakeModel, FakeTriton, Slow
+from structlog.testing import capture_logs
 
 from exporter.errors import TritonError
 from exporter.features.cold_start.cold_start_collector import ColdStartSettings
@@ -120,3 +121,13 @@ def test_a_failed_load_is_not_the_beginning_of_the_next_one(scene):
     scene.polled("UNAVAILABLE")
     scene.clock.now += 5000
     assert {name for name, _ in scene.polled(times=2)} == {COLD}
+
+
+def test_a_first_request_without_an_answer_is_an_event_of_its_model(scene):
+    scene.fake.on("infer").reply(UNAVAILABLE, times=1)
+    scene.polled("LOADING")
+    with capture_logs() as events:
+        scene.polled(times=2)
+    (event,) = (e for e in events if e["event"] == "cold_start_unanswered")
+    assert event["model"] in NAMES
+    assert event["version"] == "1"

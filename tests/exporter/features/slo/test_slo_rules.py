@@ -284,6 +284,24 @@ def test_links_are_whole_where_their_addresses_are_given():
     assert sorted(set(shares)) == ["1.0000%", "50.0000%"], "bad events allowed"
 
 
+def test_the_runbook_of_an_objective_of_one_model_leads_to_that_model():
+    slos = b"""
+slos:
+  - {kind: availability, name: one, objective_ratio: 0.99, models: resnet+50}
+  - {kind: availability, name: some, objective_ratio: 0.99, models: "resnet*"}
+  - {kind: availability, name: all, objective_ratio: 0.99}
+"""
+    found = yaml.safe_load(rules_file(expanded(parse(slos, "slos.yaml", {}).slos)))
+    pages = {
+        rule["labels"]["slo"]: rule["annotations"]["runbook_url"]
+        for group in found["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "TritonSLOBurnPage"
+    }
+    page = "deploy/runbooks/TritonSLOBurnPage.md"
+    assert pages == {"one": f"{page}?model=resnet%2B50", "some": page, "all": page}
+
+
 def test_links_of_the_shipped_rules_become_whole_as_documented(tmp_path):
     docs = (RUNBOOKS.parents[1] / "docs" / "commands.md").read_text("utf-8")
     (command,) = re.findall(r"^sed -i .*(?= deploy/prometheus)", docs, re.MULTILINE)
