@@ -276,6 +276,20 @@ class TestHelm:
         written = one(found, "ConfigMap")
         assert pod["volumes"][0]["configMap"]["name"] == written["metadata"]["name"]
 
+    def test_a_changed_configuration_is_a_rollout_of_another_charts_pods(
+        self, tmp_path
+    ) -> None:
+        """Else a refused one would stay unnoticed until no new pod starts."""
+        chart = within_another(tmp_path)
+        sums = set()
+        for config in ({}, {"target": {"grpc": "mine:1"}}):
+            found = one(
+                rendered({"tritonwatch": {"config": config}}, chart), "Deployment"
+            )
+            template = found["spec"]["template"]["metadata"]
+            sums.add(template["annotations"]["checksum/tritonwatch"])
+        assert len(sums) == 2
+
 
 class TestSystemd:
     def unit(self, tmp_path: Path) -> Path:

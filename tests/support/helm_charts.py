@@ -30,6 +30,8 @@ spec:
   template:
     metadata:
       labels: {app.kubernetes.io/name: triton}
+      annotations:
+        checksum/tritonwatch: {{ include "tritonwatch.config" .Subcharts.tritonwatch | sha256sum }}
     spec:
       initContainers:
         {{- include "tritonwatch.container" .Subcharts.tritonwatch | nindent 8 }}
