@@ -6,16 +6,15 @@ import asyncio
 import contextlib
 import itertools
 import re
-import select
 import socket
 import struct
-import threading
 from pathlib import Path
 
 import hpack
 import pytest
 from http2_wire import Waiting, connected, frame
 from load_runs import send
+from tcp_peers import TcpServer, endless
 
 from loadtests.engine.senders import MAX_ANSWER_BYTES, Keeping
 from loadtests.errors import LoadError
@@ -55,77 +54,30 @@ def long_ping(_):
     yield from itertools.repeat(b"")
 
 
-class Listener:
-    """A thread for each connection, ended with the test."""
-
-    def __init__(self) -> None:
-        self._listener = socket.socket()
-        # What a peer leaves unread shall soon be seen by who sends it.
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen()
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def serve(self, _: socket.socket) -> None:
-        self._over.wait()
-
-    def _accept(self) -> None:
-        self._listener.settimeout(0.1)
-        while not self._over.is_set():
-            with contextlib.suppress(TimeoutError):
-                peer = self._listener.accept()[0]
-                self._threads.append(threading.Thread(target=self._talk, args=(peer,)))
-                self._threads[-1].start()
-
-    def _talk(self, peer: socket.socket) -> None:
-        peer.settimeout(0.1)
-        with peer, contextlib.suppress(OSError):
-            self.serve(peer)
-
-    def send(self, peer: socket.socket, data: bytes) -> None:
-        view = memoryview(data)
-        while view and not self._over.is_set():
-            with contextlib.suppress(TimeoutError):
-                view = view[peer.send(view) :]
-
-    def hung_up(self) -> bytes:
-        raise ConnectionResetError
-
-    @property
-    def open(self) -> bool:
-        return not self._over.is_set()
-
-    def close(self) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        self._listener.close()
-
-
-class Hostile(Listener):
+class Hostile(TcpServer):
     """Speaks just enough HTTP/2 to begin answers that do not end."""
 
     def __init__(self, answer) -> None:
         self._answer = answer
-        self.sent: dict[int, int] = {}
-        """Bytes of each stream's answer, until it was given up."""
-        super().__init__()
+        super().__init__(self._talk)
+        # What a peer leaves unread shall soon be seen by who sends it.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 
-    def serve(self, peer: socket.socket) -> None:
-        self.send(peer, frame(4, 0, 0))
+    def _talk(self, peer: socket.socket) -> None:
+        peer.sendall(frame(4, 0, 0))
         received, streams, reads = b"", {}, True
-        while self.open:
-            if reads and select.select([peer], [], [], 0 if streams else 0.05)[0]:
-                received += peer.recv(1 << 20) or self.hung_up()
-                received = self._take(received, streams)
-            for number, pieces in tuple(streams.items()):
+        while True:
+            if reads:
+                with contextlib.suppress(BlockingIOError):
+                    flags = socket.MSG_DONTWAIT if streams else 0
+                    more = peer.recv(1 << 20, flags)
+                    if not more:
+                        return
+                    received = self._take(received + more, streams)
+            for pieces in tuple(streams.values()):
                 piece = next(pieces)
                 reads = reads and piece is not None
-                self.send(peer, piece or b"")
-                self.sent[number] = self.sent.get(number, 0) + len(piece or b"")
+                peer.sendall(piece or b"")
 
     def _take(self, received: bytes, streams) -> bytes:
         received = received.removeprefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -142,27 +94,10 @@ class Hostile(Listener):
         return received
 
 
-class EndlessHttp(Listener):
-    """Answers with success and a body that does not end."""
-
-    def __init__(self, framing: bytes, piece: bytes) -> None:
-        self._framing, self._piece = framing, piece
-        super().__init__()
-
-    def serve(self, peer: socket.socket) -> None:
-        received = b""
-        while self.open and b"\r\n\r\n" not in received:
-            with contextlib.suppress(TimeoutError):
-                received += peer.recv(1 << 16) or self.hung_up()
-        self.send(peer, b"HTTP/1.1 200 OK\r\n" + self._framing + b"\r\n\r\n")
-        while self.open:
-            self.send(peer, self._piece)
-
-
-@contextlib.contextmanager
-def running(server):
-    with contextlib.closing(server):
-        yield server
+def silent(peer: socket.socket) -> None:
+    """Read, and say nothing."""
+    while peer.recv(1 << 16):
+        pass
 
 
 class Peak:
@@ -191,7 +126,7 @@ def test_an_answer_without_end_is_given_up_over_grpc(
     fake, target_of, mix_of, answer
 ) -> None:
     mix = mix_of(target_of(fake, "grpc"), "fake")
-    with running(Hostile(answer)) as server, Peak() as peak:
+    with Hostile(answer) as server, Peak() as peak:
         result = run(Target("grpc", server.address), mix)
     assert result.requests.count(Outcome.WRONG) == 2, result.errors
     for message in result.errors:
@@ -219,7 +154,10 @@ def test_an_answer_without_end_is_given_up_over_http(
     fake, target_of, mix_of, framing, piece
 ) -> None:
     mix = mix_of(target_of(fake, "http"), "fake")
-    with running(EndlessHttp(framing, piece)) as server, Peak() as peak:
+    with (
+        endless(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % framing, piece) as server,
+        Peak() as peak,
+    ):
         result = run(Target("http", server.address), mix)
     assert result.requests.count(Outcome.WRONG) == 2, result.errors
     for message in result.errors:
@@ -240,7 +178,7 @@ def test_what_is_no_answer_ends_the_connection_and_says_why(
     fake, target_of, mix_of, answer, told
 ) -> None:
     mix = mix_of(target_of(fake, "grpc"), "fake")
-    with running(Hostile(answer)) as server, Peak() as peak:
+    with Hostile(answer) as server, Peak() as peak:
         result = run(Target("grpc", server.address), mix, count=1)
     assert result.requests.count(Outcome.ERROR) == 1, result.errors
     assert any(told in message for message in result.errors), result.errors
@@ -252,7 +190,7 @@ def test_a_server_that_never_says_what_it_is_leaves_no_connection(
 ) -> None:
     mix = mix_of(target_of(fake, "grpc"), "fake")
     run(target_of(fake, "grpc"), mix)
-    with running(Listener()) as server:
+    with TcpServer(silent) as server:
         with pytest.raises(LoadError, match="no connection in time"):
             run(Target("grpc", server.address), mix, timeout_seconds=0.3)
         port = f":{int(server.address.rpartition(':')[2]):04X} "

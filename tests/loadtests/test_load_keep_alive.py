@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
-import socketserver
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pytest
+from tcp_peers import TcpServer
 
 from exporter.triton.protocol_types import ModelSpec, TensorSpec
 from loadtests.engine import Options, run_closed, run_open
@@ -21,7 +20,7 @@ from loadtests.result import Outcome
 from loadtests.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    import socket
 
 ANSWER = json.dumps(
     {"outputs": [{"name": "o", "datatype": "FP32", "shape": [1], "data": [1.0]}]}
@@ -31,7 +30,7 @@ CONTENT = b'{"inputs":[]}'
 MIX = Mix((Entry("m", SPEC, (Body(CONTENT, len(CONTENT)),)),))
 
 
-class Closing(socketserver.ThreadingTCPServer):
+class Closing(TcpServer):
     """Answers some requests on each connection, then closes it without a word.
 
     Args:
@@ -41,9 +40,6 @@ class Closing(socketserver.ThreadingTCPServer):
         works_seconds: on the request that it read and does not answer.
     """
 
-    daemon_threads = True
-    request_queue_size = 64
-
     def __init__(
         self,
         *answers: int,
@@ -51,56 +47,37 @@ class Closing(socketserver.ThreadingTCPServer):
         part: bytes = b"",
         works_seconds: float = 0.0,
     ):
-        super().__init__(("127.0.0.1", 0), Connection)
         self.answers, self.reads_one_more, self.part = answers, reads_one_more, part
         self.works_seconds = works_seconds
         self.connections = self.received = 0
         self.lock = threading.Lock()
+        super().__init__(self._answer)
+        self.target = Target("http", self.address)
 
-    @property
-    def target(self) -> Target:
-        return Target("http", f"127.0.0.1:{self.server_address[1]}")
+    def _answer(self, connection: socket.socket) -> None:
+        with self.lock:
+            self.connections += 1
+            left = self.answers[min(self.connections, len(self.answers)) - 1]
+        with connection, connection.makefile("rb") as requests:
+            while (left or self.reads_one_more) and self._read(requests):
+                if not left:
+                    time.sleep(self.works_seconds)
+                    connection.sendall(self.part)
+                    return
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)
+                )
+                left -= 1
 
-
-class Connection(socketserver.StreamRequestHandler):
-    server: Closing
-
-    def handle(self) -> None:
-        server = self.server
-        with server.lock:
-            server.connections += 1
-            left = server.answers[min(server.connections, len(server.answers)) - 1]
-        while (left or server.reads_one_more) and self.read():
-            if not left:
-                time.sleep(server.works_seconds)
-                self.wfile.write(server.part)
-                return
-            self.wfile.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)
-            )
-            left -= 1
-
-    def read(self) -> bool:
-        while (line := self.rfile.readline()) not in (b"\r\n", b""):
+    def _read(self, requests: BinaryIO) -> bool:
+        while (line := requests.readline()) not in (b"\r\n", b""):
             pass
-        if not line or not self.rfile.read(len(CONTENT)):
+        if not line or not requests.read(len(CONTENT)):
             return False
-        with self.server.lock:
-            self.server.received += 1
+        with self.lock:
+            self.received += 1
         return True
-
-
-@contextlib.contextmanager
-def closing(*answers: int, **given) -> Generator[Closing]:
-    with Closing(*answers, **given) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.mark.parametrize("reads_one_more", [False, True])
@@ -109,7 +86,7 @@ def test_a_connection_that_the_server_closes_costs_no_request(
     mode, reads_one_more
 ) -> None:
     options = Options(timeout_seconds=20.0)
-    with closing(7, reads_one_more=reads_one_more) as server:
+    with Closing(7, reads_one_more=reads_one_more) as server:
         if mode == "open":
             result = run_open(server.target, MIX, np.arange(200) / 200, options=options)
         else:
@@ -142,7 +119,7 @@ def alone(server: Closing, count: int):
 
 
 def test_a_request_is_sent_again_once_and_its_latency_counts_from_the_first() -> None:
-    with closing(1, 0, 9, reads_one_more=True) as server:
+    with Closing(1, 0, 9, reads_one_more=True) as server:
         result = alone(server, 3)
     # The second was lost on both connections, and the third has a new one.
     outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
@@ -157,7 +134,7 @@ def test_a_request_is_sent_again_once_and_its_latency_counts_from_the_first() ->
     ids=["partly answered", "worked on"],
 )
 def test_a_request_that_the_server_has_begun_is_not_sent_again(given) -> None:
-    with closing(1, 9, reads_one_more=True, **given) as server:
+    with Closing(1, 9, reads_one_more=True, **given) as server:
         result = alone(server, 3)
     outcomes = [Outcome.OK, Outcome.ERROR, Outcome.OK]
     assert result.requests.outcome.tolist() == outcomes, result.errors
@@ -187,7 +164,7 @@ def test_a_sender_without_descriptors_or_ports_does_not_blame_the_server(
         return await connect(sender)
 
     monkeypatch.setattr(HttpSender, "_connect", connect_once)
-    with closing(1) as server:
+    with Closing(1) as server:
         result = run_open(server.target, MIX, np.arange(10) / 50)
     assert result.requests.count(Outcome.ERROR) == 9
     told = "the sender was the bottleneck: 9 of 10 requests" in str(result.verdict)
