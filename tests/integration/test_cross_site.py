@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from fake_triton import FakeModel, FakeTriton
 from machine_browser import chromium
 from monitoring import free_port
+from receiver import Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,18 +34,10 @@ ATTEMPT = """async ([url, body]) => {
 
 
 @pytest.fixture
-def site(tmp_path) -> Generator[int]:
-    """The port of another site."""
-    (tmp_path / "index.html").write_text("<title>another site</title>")
-    handler = functools.partial(
-        http.server.SimpleHTTPRequestHandler, directory=str(tmp_path)
-    )
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+def site() -> Generator[str]:
+    """The URL of another site."""
+    with Receiver(body=b"<title>another site</title>") as server:
+        yield server.url
 
 
 @pytest.fixture
@@ -80,7 +70,7 @@ def watched(settings, start_sidecar):
 def test_a_page_of_another_site_can_send_nothing(site, browser, watched) -> None:
     sidecar, tap = watched
     page = browser.new_page()
-    page.goto(f"http://127.0.0.1:{site}/")
+    page.goto(site)
     attempts = {
         f"http://127.0.0.1:{tap}/v2/models/m/infer": BODY,
         f"http://127.0.0.1:{tap}/api/v1/spc/acknowledge": ACKNOWLEDGEMENT,

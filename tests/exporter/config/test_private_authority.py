@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-import threading
 
 import pytest
 from requirements import require
+from tcp_peers import TcpServer
 from tls_terminator import Authority
 
 from exporter.config.configuration import parse
@@ -24,35 +23,24 @@ def authority(tmp_path):
 
 
 @pytest.fixture
-def port(authority):
+def address(authority):
     """A server that shows a certificate of the authority and answers everybody."""
     certificate = authority.sign("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, certificate.with_suffix(".key"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ended = threading.Event()
 
-        def answer():
-            while not ended.is_set():
-                try:
-                    plain, _ = listener.accept()
-                    plain.settimeout(10)
-                    with context.wrap_socket(plain, server_side=True) as connection:
-                        connection.recv(1 << 16)
-                        connection.sendall(LIVE)
-                except OSError:
-                    continue  # refused by the client, or the end
+    def answer(plain):
+        plain.settimeout(10)
+        with context.wrap_socket(plain, server_side=True) as connection:
+            connection.recv(1 << 16)
+            connection.sendall(LIVE)
 
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        yield listener.getsockname()[1]
-        ended.set()
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(20)
+    with TcpServer(answer) as server:
+        yield server.address.replace("127.0.0.1", "localhost")
 
 
-def asked(port, ca_file):
-    target = f"{{grpc: 'localhost:1', http: 'localhost:{port}', tls: {{ca_file: {ca_file}}}}}"
+def asked(address, ca_file):
+    target = f"{{grpc: 'localhost:1', http: '{address}', tls: {{ca_file: {ca_file}}}}}"
     client = http_client(parse(f"target: {target}".encode(), "FILE", {}).target)
     try:
         return client.get("/v2/health/live", timeout_seconds=10)
@@ -60,11 +48,11 @@ def asked(port, ca_file):
         client.close()
 
 
-def test_a_server_that_a_private_authority_signed_is_trusted(authority, port):
-    assert asked(port, authority.file) == b""
+def test_a_server_that_a_private_authority_signed_is_trusted(authority, address):
+    assert asked(address, authority.file) == b""
 
 
-def test_one_of_another_authority_is_not(tmp_path, port):
+def test_one_of_another_authority_is_not(tmp_path, address):
     strange = Authority(tmp_path / "strange")
     with pytest.raises(TritonError, match="certificate is refused"):
-        asked(port, strange.file)
+        asked(address, strange.file)

@@ -7,16 +7,24 @@ import errno
 import os
 import resource
 import time
+from pathlib import Path
 
 import pytest
 import structlog
+from clocks import Clock
 from descriptor_limits import no_descriptors_left
 from waiting import patience
 
 from drift import codec
+from drift.reference import Profile
 from exporter.features.drift import drift_state
+from exporter.features.drift.drift_outlook import Outlooks
+from exporter.features.drift.drift_settings import DriftForecastSettings
+from exporter.features.drift.drift_state import FORMER, PROFILE, Store
 
 ALARM = "triton_model_drift_alarm"
+SAVED = "tritonwatch_drift_state_saved_timestamp_seconds"
+OLDER = Path(__file__).parents[3] / "data" / "drift" / "reference-0.1.0.profile"
 KEPT = (
     "triton_feature_drift_score",
     "triton_feature_drift_evidence",
@@ -97,7 +105,7 @@ def test_without_a_folder_nothing_is_written(bench, entry):
     bench.window(bench.rows(200))
     bench.collector.close()
     assert sorted(path.name for path in bench.folder.iterdir()) == ["profile.json"]
-    assert bench.all("tritonwatch_drift_state_saved_timestamp_seconds") == []
+    assert bench.all(SAVED) == []
     assert bench.all(DUE) == []
 
 
@@ -109,9 +117,7 @@ def test_the_state_is_saved_at_its_interval(bench, stateful, file):
     bench.collect(after=2)
     assert file.exists()
     assert bench.value(DUE, "m", "inputs") == bench.epoch + 31 + 30
-    saved = bench.value(
-        "tritonwatch_drift_state_saved_timestamp_seconds", "m", "inputs"
-    )
+    saved = bench.value(SAVED, "m", "inputs")
     assert saved == 1_800_000_031
     assert file.stat().st_mode & 0o077 == 0
 
@@ -251,7 +257,7 @@ def test_a_folder_that_cannot_be_one_costs_only_the_saving(bench, stateful):
             bench.window(bench.rows(200))
     assert bench.value(ALARM, "m") == 0
     assert [e["event"] for e in logs].count("drift_state_not_saved") == 1
-    assert bench.all("tritonwatch_drift_state_saved_timestamp_seconds") == []
+    assert bench.all(SAVED) == []
     assert bench.value(DUE, "m", "inputs") == bench.epoch + 1
 
 
@@ -339,3 +345,48 @@ def test_points_of_another_time_scale_begin_anew(bench, stateful, file):
     with structlog.testing.capture_logs() as logs:
         bench.watch({**stateful, "forecast": forecast})
     assert "10.0 s apart; want 3600 s" in "".join(str(e.get("reason")) for e in logs)
+
+
+def test_points_that_are_restored_again_are_not_doubled():
+    clock = Clock()
+    settings = DriftForecastSettings(accuracy_floor=0.8, every_seconds=10)
+    outlooks = Outlooks(settings, clock)
+    for number in range(20):
+        outlooks.add(None, 0.95 - 0.001 * number)
+        clock.now += 10
+    saved = outlooks.state()
+    outlooks.restore(saved)
+    assert outlooks.state() == saved
+
+
+def test_a_learnt_reference_of_an_older_version_is_known_and_stays(tmp_path):
+    written = OLDER.read_bytes()
+    profile = Profile.from_bytes(written)
+    assert profile.to_bytes() != written
+    store = Store(tmp_path, "m", "inputs")
+    store.write(PROFILE, written)
+    assert store.keep(profile)
+    assert store.read(PROFILE) == written
+    assert store.read(FORMER) is None
+
+
+def test_a_state_larger_than_can_be_read_is_not_written_and_told_once(
+    bench, entry, monkeypatch
+):
+    forecast = {"psi_limit": 1.0, "every_seconds": 10}
+    folder = bench.folder / "state"
+    bench.watch({**entry, "state": folder, "state_seconds": 1, "forecast": forecast})
+    bench.window(bench.rows(200))
+    file = folder / "m.inputs.state"
+    before = file.read_bytes()
+    saved = bench.value(SAVED, "m", "inputs")
+    monkeypatch.setattr(drift_state, "MAX_BYTES", len(before) // 2)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            bench.window(bench.rows(200))
+    assert file.read_bytes() == before
+    assert bench.value(SAVED, "m", "inputs") == saved
+    (told,) = [e for e in logs if e["event"].startswith("drift_state")]
+    assert told["event"] == "drift_state_not_saved"
+    assert f"the maximum is {len(before) // 2}" in told["reason"]
+    assert "panes" in told["reason"]
