@@ -31,12 +31,13 @@ class Watched:
 
     `cached` have a response cache; `behind_cache` run the requests that it does not
     answer: the same models, or the steps of a cached ensemble. `sequences` are sequence
-    models. All of them can be steps of the requested model.
+    models, with the seconds for which an idle sequence keeps its slot. All of them can be
+    steps of the requested model.
     """
 
     cached: frozenset[ModelKey]
     behind_cache: frozenset[ModelKey]
-    sequences: frozenset[ModelKey]
+    sequences: Mapping[ModelKey, float]
 
     @classmethod
     def of(cls, spec: ModelSpec, inventory: Inventory) -> Watched:
@@ -50,14 +51,16 @@ class Watched:
             if not found.steps
         }
         sequences = {
-            key for key, found in reached.items() if found.sequence and not found.steps
+            key: found.sequence_idle_seconds
+            for key, found in reached.items()
+            if found.sequence and not found.steps
         }
-        return cls(frozenset(cached), frozenset(behind), frozenset(sequences))
+        return cls(frozenset(cached), frozenset(behind), sequences)
 
     @property
     def keys(self) -> frozenset[ModelKey]:
         """All of its model versions."""
-        return self.cached | self.behind_cache | self.sequences
+        return self.cached | self.behind_cache | self.sequences.keys()
 
 
 @dataclass(frozen=True, slots=True)

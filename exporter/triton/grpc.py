@@ -227,6 +227,8 @@ class GrpcClient:
             decoupled=config.model_transaction_policy.decoupled,
             sequence=bool(sequence_types),
             sequence_id_type=common_type(sequence_types),
+            sequence_idle_seconds=config.sequence_batching.max_sequence_idle_microseconds
+            / 1e6,
             response_cache=config.response_cache.enable,
             backend=config.backend,
             dynamic_batching=config.HasField("dynamic_batching"),

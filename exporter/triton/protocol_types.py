@@ -91,6 +91,8 @@ class ModelSpec:
     """True if requests need a sequence id; for an ensemble, if a step does."""
     sequence_id_type: str = "UINT64"
     """Datatype of the sequence ids: an integer type, or "STRING"."""
+    sequence_idle_seconds: float = 0.0
+    """Time for which a sequence without requests keeps its slot; 0 for an ensemble."""
     response_cache: bool = False
     backend: str = ""
     """Name of the backend, like "python"; "" for an ensemble."""

@@ -32,9 +32,14 @@ pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 
 NAMES = ("a+b", "a:b", "a@b", "a=b", "a,b", "a!b", "a&b", "a(b)", "a'b", "a~b")
 UNREACHABLE = ("a%b", "a b", "aüb", "a#b")
+IDLE_SECONDS = 6
 SEQUENCES = {
-    "direct": sequence_batching("direct {}", "TYPE_UINT64"),
-    "oldest": sequence_batching("oldest { max_candidate_sequences: 2 }", "TYPE_UINT64"),
+    name: sequence_batching(strategy, "TYPE_UINT64", idle=IDLE_SECONDS)
+    for name, strategy in (
+        ("direct", "direct {}"),
+        ("pausing", "direct {}"),
+        ("oldest", "oldest { max_candidate_sequences: 2 }"),
+    )
 }
 
 
@@ -129,7 +134,8 @@ def server(triton_environment, tmp_path_factory):
 class Holders:
     """Production clients, each in a sequence that it does not end before `end`."""
 
-    def __init__(self, server, model, count):
+    def __init__(self, server, model, count, pause_seconds=0.05):
+        self._pause_seconds = pause_seconds
         self._over = threading.Event()
         self._ready = threading.Barrier(count + 1)
         self.answered = 0
@@ -153,7 +159,7 @@ class Holders:
         client = GrpcClient(address)
         self._ask(client, model, number, start=True)
         self._ready.wait(patience())
-        while not self._over.wait(0.05):
+        while not self._over.wait(self._pause_seconds):
             with contextlib.suppress(TritonError):
                 self._ask(client, model, number)
                 self.answered += 1
@@ -180,20 +186,24 @@ class Holders:
 
 
 @pytest.mark.parametrize(
-    ("held", "slots", "asked"),
-    [("direct", 1, "around_direct"), ("oldest", 2, "oldest")],
+    ("held", "slots", "asked", "pause_seconds"),
+    [
+        ("direct", 1, "around_direct", 0.05),
+        ("oldest", 2, "oldest", 0.05),
+        ("pausing", 1, "pausing", IDLE_SECONDS - 2),
+    ],
 )
 def test_a_probe_behind_productions_sequences_is_a_backlog_and_a_dead_stub_is_none(
-    server, probing, held, slots, asked
+    server, probing, held, slots, asked, pause_seconds
 ) -> None:
     probed = probing(server, asked)
     probed.wait({"ok"})
-    with Holders(server, held, slots):
+    with Holders(server, held, slots, pause_seconds):
         for _ in range(12):
             assert probed.attempt() <= {"backlog"}
             assert probed.serving is True
     probed.wait({"ok"})
-    with Holders(server, held, slots) as holders:
+    with Holders(server, held, slots, pause_seconds) as holders:
         probed.wait({"backlog"})
         kill_stub(server, held)
         dead_since = holders.answered

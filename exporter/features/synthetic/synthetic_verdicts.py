@@ -210,10 +210,15 @@ class Backlog:
             self._executions[key] = count
 
     def moves(self, watched: Watched, now: float) -> bool:
-        """Return whether all of them were executed within the window."""
+        """Return whether all of them were executed within the window.
+
+        A sequence keeps its slot while its client pauses, so the window begins once Triton
+        would have ended it.
+        """
         return all(
-            key in self._rose_at and now - self._rose_at[key] <= self._window_seconds
-            for key in watched.sequences
+            key in self._rose_at
+            and now - self._rose_at[key] <= self._window_seconds + idle_seconds
+            for key, idle_seconds in watched.sequences.items()
         )
 
     def add_work(self, key: ModelKey, work: WorkSnapshot | None) -> None:

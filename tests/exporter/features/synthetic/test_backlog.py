@@ -14,7 +14,7 @@ from exporter.triton.protocol_types import Duration, ModelSpec, ModelStatistics
 M = ("m", "1")
 TIMEOUT = Verdict("timeout", request_id="1")
 OK = Verdict("ok", 0.1, request_id="2")
-WATCHED = Watched(frozenset(), frozenset(), frozenset({M}))
+WATCHED = Watched(frozenset(), frozenset(), {M: 0.0})
 
 
 def reading(executions, hits=0):
@@ -37,6 +37,13 @@ def test_executions_that_went_up_within_the_window_show_that_it_moves():
     assert not backlog.moves(WATCHED, 12.01)
 
 
+def test_an_idle_sequence_keeps_its_slot_for_as_long_as_the_model_says():
+    pausing = Watched(frozenset(), frozenset(), {M: 60.0})
+    backlog = seen(5, 6)
+    assert backlog.moves(pausing, 71)
+    assert not backlog.moves(pausing, 71.01)
+
+
 def test_what_ran_before_anybody_looked_shows_nothing():
     assert not seen(500).moves(WATCHED, 0)
     assert not seen(500, 500, 500).moves(WATCHED, 2)
@@ -49,7 +56,7 @@ def test_a_counter_that_starts_over_is_no_progress():
 
 def test_every_sequence_model_on_the_way_has_to_move():
     other = ("n", "1")
-    both = Watched(frozenset(), frozenset(), frozenset({M, other}))
+    both = Watched(frozenset(), frozenset(), {M: 0.0, other: 0.0})
     assert not seen(1, 2).moves(both, 1)
 
 
@@ -125,12 +132,12 @@ def inventory(*specs):
 def test_caches_and_sequences_of_nested_steps_are_watched():
     whole = spec("whole", "part", "plain", response_cache=False)
     part = spec("part", "seq", "leaf", response_cache=True)
-    seq = spec("seq", sequence=True)
+    seq = spec("seq", sequence=True, sequence_idle_seconds=5.0)
     leaf, plain = spec("leaf"), spec("plain")
     watched = Watched.of(whole, inventory(whole, part, seq, leaf, plain))
     assert watched.cached == {("part", "1")}
     assert watched.behind_cache == {("seq", "1"), ("leaf", "1")}
-    assert watched.sequences == {("seq", "1")}
+    assert watched.sequences == {("seq", "1"): 5.0}
     assert not Watched.of(plain, inventory(plain)).keys
 
 
@@ -142,5 +149,5 @@ def test_an_ensemble_that_contains_itself_ends():
 
 
 def test_hits_are_those_of_all_caches():
-    both = Watched(frozenset({M, ("n", "1")}), frozenset(), frozenset())
+    both = Watched(frozenset({M, ("n", "1")}), frozenset(), {})
     assert reading(0, hits=7).hits(both) == 7
