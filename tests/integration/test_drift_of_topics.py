@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import urllib.request
 from contextlib import closing
 
 import numpy as np
 import pytest
 from monitoring import free_port
 from small_models import write_model
-from streaming_models import ECHO, ECHO_CONFIG, EMBEDDER, write_embedder
+from streaming_models import ECHO, ECHO_CONFIG, write_embedder
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -24,22 +23,13 @@ CANARY = "canary-4711"
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    return tmp_path_factory.mktemp("models")
-
-
-@pytest.fixture(scope="module")
-def server(triton_environment, repository):
+def server(triton_environment, tmp_path_factory):
+    repository = tmp_path_factory.mktemp("models")
     # With the name that texts of OpenAI's bodies have.
     echo = (text.replace("said", "text_input") for text in (ECHO_CONFIG, ECHO))
     write_model(repository, "echo", *echo)
     write_embedder(repository)
-    with EmbeddedTriton(
-        repository,
-        environment=triton_environment,
-        model_control="explicit",
-        arguments=["--load-model=*"],
-    ) as started:
+    with EmbeddedTriton(repository, environment=triton_environment) as started:
         yield started
 
 
@@ -61,7 +51,7 @@ class Chats:
                 sending.getresponse().read()
 
 
-def config(settings, server, port, **embedding):
+def config(settings, server, port):
     unlimited = {"samples_per_second": 1e5, "max_samples_per_second": 1e5}
     return settings(
         server,
@@ -80,7 +70,6 @@ def config(settings, server, port, **embedding):
                     "model": "embedder",
                     "tensor": "text_input",
                     "texts_per_second": 100,
-                    **embedding,
                 },
             }
         ],
@@ -118,43 +107,3 @@ def test_new_topics_alarm_and_no_text_is_shown(server, settings, start_sidecar):
         assert CANARY not in sidecar.get(path).text
     assert sidecar.end()[0] == 0
     assert CANARY not in sidecar.log
-
-
-def test_an_updated_embedding_model_is_no_drift(
-    server, repository, settings, start_sidecar
-):
-    chats = Chats(port := free_port())
-    sidecar = start_sidecar(config(settings, server, port))
-
-    def reaches(page, wanted):
-        chats.send(50, OLD)
-        assert page.sum("triton_model_drift_alarm", model="echo") == 0
-        return state(page) == {wanted}
-
-    sidecar.wait(lambda page: reaches(page, "watching"), 120)
-    code = repository / "embedder" / "1" / "model.py"
-    code.write_text(EMBEDDER.replace("crc32(word) % 64", "crc32(word) * 7 // 3 % 64"))
-    load = urllib.request.Request(
-        f"http://{server.http}/v2/repository/models/embedder/load", method="POST"
-    )
-    urllib.request.urlopen(load).close()
-    sidecar.wait(lambda page: reaches(page, "learning"), 60)
-    sidecar.wait(lambda page: reaches(page, "watching"), 120)
-    assert sidecar.end()[0] == 0
-    assert "drift_embedding_model_changed" in sidecar.log
-
-
-@pytest.mark.parametrize(
-    ("embedding", "problem"),
-    [
-        ({"model": "absent"}, "embedding model 'absent' is not ready"),
-        ({"tensor": "picture"}, "the model has no tensor 'picture' of text"),
-    ],
-)
-def test_what_cannot_be_embedded_is_said(
-    server, settings, start_sidecar, embedding, problem
-):
-    sidecar = start_sidecar(config(settings, server, free_port(), **embedding))
-    sidecar.wait(lambda page: state(page) == {"refused"})
-    (subject,) = json.loads(sidecar.get("/api/v1/status").text)["drift"]
-    assert subject["problems"] == [problem]

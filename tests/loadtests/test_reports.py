@@ -130,14 +130,6 @@ def test_the_published_schema_is_the_code_s(kind) -> None:
     assert committed.read_text("utf-8") == json_file.schema(MODELS[kind]) + "\n"
 
 
-def test_a_report_counts_misses_as_infinitely_late() -> None:
-    report = report_of(made(missed=0.02))
-    assert report.miss_ratio == pytest.approx(0.02, abs=0.005)
-    assert report.latency.p99.value is None
-    assert report.latency.p50.value == pytest.approx(0.0041, rel=0.15)
-    assert report.from_send.p99.value is None
-
-
 def test_slices_add_up_to_the_run() -> None:
     result = made()
     report = report_of(result)

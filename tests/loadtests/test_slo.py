@@ -192,13 +192,6 @@ def test_what_no_answer_shows_is_not_measured_and_neither_met_nor_missed(
     )
 
 
-def test_without_a_request_no_term_is_met() -> None:
-    for text in ("p99<20ms", "errors<1%"):
-        [found] = [judged(term, made()) for term in parse(text).terms]
-        assert found.passed is None
-        assert found.unmeasured == "no request was sent"
-
-
 def test_failures_miss_a_term_that_no_answer_measured() -> None:
     requests = streamed(SINGLE, SINGLE, SINGLE)
     requests.outcome[0] = Outcome.TIMEOUT

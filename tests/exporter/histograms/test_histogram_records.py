@@ -179,14 +179,6 @@ def test_memory_is_bounded_and_the_sum_saturates_whatever_the_values():
     assert Histogram.from_state(histogram.to_state()) == histogram
 
 
-def test_a_copy_is_independent():
-    histogram = histogram_of([0.01, 0.02])
-    twin = histogram.copy()
-    twin.record(0.01)
-    assert histogram == histogram_of([0.01, 0.02])
-    assert twin == histogram_of([0.01, 0.02, 0.01])
-
-
 @pytest.mark.parametrize(
     "other",
     [[0.01], [0.01, 0.02, 0.02], [0.01, 0.0201], [0.01, 0.025], [0.0, 0.03], []],

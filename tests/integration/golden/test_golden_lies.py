@@ -35,19 +35,7 @@ class TestLies:
         index = access.grpc.repository_index(timeout_seconds=10)
         assert all(entry.ready for entry in index)
 
-    def test_the_flag_falls_with_the_first_honest_round(
-        self, access, recorded, lie
-    ) -> None:
-        probing = Probing(access, data=labelled(recorded))
-        lie("digits_fp32", "zeros")
-        probing.round()
-        assert "expected" in probing.failing()
-        lie("digits_fp32")
-        probing.round()
-        assert probing.failing() == set()
-        assert probing.value("triton_golden_score_ratio", "match") == 1
-
-    def test_what_is_wrong_is_said_with_row_and_values(
+    def test_what_is_wrong_is_said_until_the_first_honest_round(
         self, access, recorded, lie
     ) -> None:
         probing = Probing(access, data=labelled(recorded))
@@ -56,3 +44,8 @@ class TestLies:
         assert verdict.outcome == "bad_output"
         assert "32 of 32 answers are wrong; row " in verdict.detail
         assert "'probabilities' is [0, 0, 0, 0, …], expected [" in verdict.detail
+        assert "expected" in probing.failing()
+        lie("digits_fp32")
+        probing.round()
+        assert probing.failing() == set()
+        assert probing.value("triton_golden_score_ratio", "match") == 1

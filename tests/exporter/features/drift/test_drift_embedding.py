@@ -52,8 +52,8 @@ def specs(bench, spec_of, embedder):
         yield spec_of(inputs=text), embeds
 
 
-def entry(texts_per_second):
-    embedding = {"model": "e", "tensor": "text", "texts_per_second": texts_per_second}
+def entry(texts_per_second, tensor="text"):
+    embedding = {"model": "e", "tensor": tensor, "texts_per_second": texts_per_second}
     return {
         "window": {"rows": 100, "seconds": 10},
         "models": "m",
@@ -125,6 +125,14 @@ def test_without_the_embedding_model_nothing_is_learnt_and_the_reason_is_shown(
     bench.models(*specs)
     bench.collect(after=1)
     assert bench.state(side=SIDE) == "learning"
+
+
+def test_of_a_tensor_that_the_model_has_not_nothing_is_learnt(bench, specs):
+    bench.models(*specs)
+    bench.watch(entry(100, tensor="picture"))
+    assert bench.state(side=SIDE) == "refused"
+    told = "the model has no tensor 'picture' of text"
+    assert bench.document(side=SIDE)["problems"] == [told]
 
 
 def ask_and_collect(bench, number):
