@@ -69,7 +69,7 @@ print-test-all:
 
 test-triton: parts  ## what needs a Triton, on one of your own (TRITON=folder with bin/tritonserver and backends)
 	@test -n "$(TRITON)" || { echo "give TRITON=FOLDER, with bin/tritonserver and backends in it"; exit 2; }
-	TRITONWATCH_TRITON=$(abspath $(TRITON)) $(BIN)/python -m pytest -m "triton and not slow and not bench and not exhaustive" $(ARGS)
+	TRITONWATCH_TRITON=$(abspath $(TRITON)) $(BIN)/python -m pytest -m "triton and not bench and not exhaustive" $(ARGS)
 
 test-gpu: env  ## energy of models on this machine's NVIDIA GPU
 	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)

@@ -15,6 +15,7 @@ TritonwatchError
 │       ├── BusyError            the server answered: too many requests now
 │       ├── DeniedError          refused before any model: a header or credentials lack
 │       ├── DeadlineError        no answer in time
+│       ├── NotSentError         this process did not run in time to send the request
 │       ├── ModelError           the server answered: this request failed
 │       ├── InvalidRequestError  the server answered: this request is wrong
 │       │   ├── UnsupportedError   it has no such call
@@ -167,6 +168,10 @@ class ModelError(TritonError):
 
 class InvalidRequestError(TritonError):
     """The server answered that the request does not fit: unknown model, wrong tensor."""
+
+
+class NotSentError(TritonError):
+    """A request was never sent: this process had no thread for it before its timeout."""
 
 
 class UnsupportedError(InvalidRequestError):

@@ -25,10 +25,14 @@ from exporter.triton.embedded import EmbeddedTriton
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-# A shell ignores SIGINT for what it starts in the background, and so would every process
-# that a test starts and interrupts.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell ignores SIGINT for what it starts in the background, nohup SIGHUP, and so would
+# every process that a test starts and ends by them.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # How long an example takes shows how busy the machine is.
 hypothesis.settings.register_profile(

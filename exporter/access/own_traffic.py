@@ -340,6 +340,7 @@ def ending_of(error: BaseException) -> Ending:
         errors.UnreachableError
         | errors.BusyError
         | errors.DeniedError
+        | errors.NotSentError
         | errors.UnsendableError,
     ):
         return "unreached"

@@ -29,6 +29,7 @@ Transport = Literal["grpc", "http"]
 _OUTCOMES: Final[Mapping[type[errors.TritonError], Outcome]] = {
     errors.BusyError: "backlog",
     errors.DeadlineError: "timeout",
+    errors.NotSentError: "late",
     errors.UnavailableError: "unavailable",
     errors.DeniedError: "configuration",
     errors.UnsendableError: "configuration",

@@ -59,7 +59,7 @@ class UncancelledCalls:
 
         Raises:
             DeadlineError: it takes longer.
-            UnsendableError: no thread was free for it.
+            NotSentError: no thread took it in that time.
             UnreachableError: the client was closed.
         """
         if self._last is not None:
@@ -83,10 +83,12 @@ class UncancelledCalls:
         try:
             self._workers.run(run)
         except RuntimeError as error:
-            raise errors.UnsendableError(str(error)) from None
+            raise errors.NotSentError(str(error)) from None
         wait((ended,), timeout_seconds)
         if ended.cancel():
-            raise errors.UnsendableError("no thread was free to send the request")
+            raise errors.NotSentError(
+                f"no thread was free to send the request within {timeout_seconds:g} s"
+            )
         if not ended.done():
             too_late.set()
             raise errors.DeadlineError(f"no answer within {timeout_seconds:g} s")

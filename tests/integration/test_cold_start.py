@@ -100,7 +100,10 @@ def test_a_signal_leaves_the_model_loaded(playground, tmp_path, number):
     arguments = ["coldstart", "--config", config_of(playground, tmp_path)]
     wanted = ["--model", "double", "--repeat", "1000"]
     with subprocess.Popen([COMMAND, *arguments, *wanted]) as process:
-        wait_until(lambda: playground.states().get("double") != "READY", "unloaded")
-        process.send_signal(number)
-        assert process.wait(patience()) == 128 + number
+        try:
+            wait_until(lambda: playground.states().get("double") != "READY", "unloaded")
+            process.send_signal(number)
+            assert process.wait(patience()) == 128 + number
+        finally:
+            process.kill()
     assert playground.states()["double"] == "READY"

@@ -107,6 +107,7 @@ def test_tokens_of_a_request_that_failed_are_unknown_unless_it_never_came():
         (errors.InvalidRequestError("wrong"), OwnCounts(failed=1, possible=ONE)),
         (errors.UnavailableError("busy"), OwnCounts(failed=1, possible=ONE)),
         (errors.UnreachableError("away"), OwnCounts()),
+        (errors.NotSentError("no thread"), OwnCounts()),
         (errors.DeadlineError("late"), OwnCounts(unresolved=ONE)),
         (errors.ProtocolError("garbage"), OwnCounts(unresolved=ONE)),
         (RuntimeError("a bug of ours"), OwnCounts(unresolved=ONE)),

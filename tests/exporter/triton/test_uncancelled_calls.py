@@ -9,6 +9,7 @@ import pytest
 from waiting import wait_until
 
 from exporter import errors
+from exporter.access.probe_base import outcome_of
 from exporter.triton import uncancelled_calls
 from exporter.triton.uncancelled_calls import LONGEST_SECONDS, UncancelledCalls
 
@@ -33,8 +34,10 @@ def test_a_call_that_no_thread_took_is_not_made_later(held, monkeypatch):
     calls = UncancelledCalls()
     with pytest.raises(errors.DeadlineError):
         calls.answer(call, model="m", timeout_seconds=0.1)
-    with pytest.raises(errors.UnsendableError, match="no thread"):
+    with pytest.raises(errors.NotSentError, match="no thread") as caught:
         calls.answer(call, model="m", timeout_seconds=0.1)
+    # Nothing of the model's, and nothing of the settings'.
+    assert outcome_of(caught.value) == "late"
     released.set()
     assert calls.answer(lambda *_: "next", model="m", timeout_seconds=60) == "next"
     assert given == [0.1 + LONGEST_SECONDS, True]
