@@ -139,7 +139,7 @@ class StateLog:
         self._up: bool | None = None
         self._ready: bool | None = None
         self._serving: dict[ModelKey, bool] = {}
-        self._unproven: dict[ModelKey, str] = {}
+        self._reasons: dict[str, Mapping[ModelKey, str]] = {}
 
     def log_changes(
         self,
@@ -166,17 +166,17 @@ class StateLog:
             log.error("models_not_serving", number=len(broken), models=_named(broken))
         if healed:
             log.info("models_serving_again", number=len(healed), models=_named(healed))
-        new = [key for key in unproven if key not in self._unproven]
-        if new:
-            log.warning(
-                "probes_prove_nothing",
-                number=len(new),
-                models=_named(new),
-                reason=unproven[min(new)],
-            )
-        self._unproven = dict(unproven)
+        self._warn_of_new("probes_prove_nothing", unproven)
+        self._warn_of_new("models_not_readable", inventory.unreadable)
         self._up, self._ready = inventory.up, inventory.ready
         self._serving = dict(serving)
+
+    def _warn_of_new(self, event: str, reasons: Mapping[ModelKey, str]) -> None:
+        known, self._reasons[event] = self._reasons.get(event, {}), dict(reasons)
+        new = [key for key in reasons if key not in known]
+        if new:
+            models, reason = _named(new), reasons[min(new)]
+            log.warning(event, number=len(new), models=models, reason=reason)
 
 
 def _named(keys: list[ModelKey]) -> str:

@@ -181,6 +181,9 @@ def _server(
         else:
             continue
         yield Finding(entry.name, text, _SERVING, runbook, "DOWN", *key)
+    for key, why in sorted(inventory.unreadable.items()):
+        text, runbook = f"cannot be read: {why}", "TritonModelsUnreadable"
+        yield Finding(key[0], text, _SERVING, runbook, None, *key)
     for sample in found[catalogue.OUTCOMES_DOUBTFUL]:
         if sample.value:
             text = "answers with errors that Triton counts as successes"

@@ -6,6 +6,7 @@ Calls are synchronous and made from worker threads: a blocking unary call answer
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -201,11 +202,8 @@ class GrpcClient:
         self, name: str, version: str, *, timeout_seconds: float
     ) -> ModelSpec:
         """Signature and client-relevant settings of one model version."""
-        metadata = self._call(
-            "ModelMetadata",
-            pb.ModelMetadataRequest(name=name, version=version),
-            timeout_seconds,
-        )
+        request = pb.ModelMetadataRequest(name=name, version=version)
+        metadata = self._call("ModelMetadata", request, timeout_seconds)
         config = self._config(name, version, timeout_seconds)
         for what, entries, most in (
             ("inputs", metadata.inputs, MAX_TENSORS),
@@ -257,7 +255,28 @@ class GrpcClient:
     def statistics(
         self, model: str = "", version: str = "", *, timeout_seconds: float
     ) -> tuple[ModelStatistics, ...]:
-        """Cumulative statistics of one model version, or of every ready one."""
+        """Cumulative statistics of one model version, or of every ready one.
+
+        With `--model-namespacing`, models of one name have none; they are left out.
+        """
+        try:
+            return self._statistics(model, version, timeout_seconds)
+        except errors.InvalidRequestError as error:
+            if model or isinstance(error, errors.UnsupportedError):
+                raise
+        # Triton has no answer for all models where it has none for one of them.
+        ends = time.monotonic() + timeout_seconds
+        index = self.repository_index(timeout_seconds=timeout_seconds)
+        found: list[ModelStatistics] = []
+        for key in dict.fromkeys(entry.key for entry in index if entry.ready):
+            with contextlib.suppress(errors.InvalidRequestError):
+                left = max(_LEAST_SECONDS, ends - time.monotonic())
+                found += self._statistics(*key, left)
+        return tuple(found)
+
+    def _statistics(
+        self, model: str, version: str, timeout_seconds: float
+    ) -> tuple[ModelStatistics, ...]:
         request = pb.ModelStatisticsRequest(name=model, version=version)
         reply = self._call("ModelStatistics", request, timeout_seconds)
         entries = bounded("models", reply.model_stats, MAX_MODELS)

@@ -8,17 +8,22 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import COMMAND
+from small_models import config, ensemble_of, write_model
 from waiting import patience, wait_until
 
 from exporter.triton.embedded import EmbeddedTriton
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.protocol_types import InferRequest
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 
 MODEL = Path(__file__).parents[1] / "data" / "models" / "double"
 HEADERS = {"secret": "s3", "triton-grpc-protocol-secret": "s3"}
 EXPECTED = "restricted, expecting header"
+SUCCESS = "tritonwatch_collector_success"
 
 
 @pytest.fixture
@@ -107,9 +112,38 @@ def test_an_audit_says_what_it_may_not_ask(tmp_path):
     assert EXPECTED in ended.stdout + ended.stderr
 
 
-def test_a_name_that_is_listed_twice_is_one_series(start, tmp_path):
-    shutil.copytree(tmp_path / "models", tmp_path / "more")
-    more = f"--model-repository={tmp_path / 'more'}"
-    sidecar = start("--model-namespacing=true", more)
-    page = sidecar.wait(lambda page: bool(page.all("triton_model_ready")))
-    assert len(page.all("triton_model_ready")) == 1
+def test_a_name_in_two_namespaces_costs_other_models_nothing(
+    tmp_path, settings, start_sidecar
+):
+    models, more = tmp_path / "models", tmp_path / "more"
+    write_model(models, "twice", config())
+    write_model(models, "pipeline", ensemble_of("twice"))
+    write_model(more, "twice", config())
+    arguments = ["--model-namespacing=true", f"--model-repository={more}"]
+    arguments.append("--repository-poll-secs=1")
+    shutil.copytree(MODEL, models / "double")
+    with EmbeddedTriton(models, arguments=arguments, model_control="poll") as server:
+        sidecar = start_sidecar(settings(server))
+        requests = "triton_requests_total"
+        page = sidecar.wait(
+            lambda page: (
+                {"double", "pipeline"} <= page.label(requests, "model")
+                and page.value("triton_model_serving", model="double") == 1
+            )
+        )
+        assert len(page.all("triton_model_ready", model="twice")) == 1
+        assert page.value(SUCCESS, collector="statistics") == 1
+        wait_until(lambda: "2 identifiers of model 'twice'" in sidecar.log)
+        [named] = [f for f in findings(sidecar) if "2 identifiers" in f["text"]]
+        assert named["subject"] == "twice"
+
+        client = GrpcClient(server.grpc)
+        for _ in range(30):
+            inputs = {"x": np.ones(1, np.float32)}, {"x": "FP32"}
+            client.infer(InferRequest("pipeline", "1", "c", *inputs), timeout_seconds=9)
+        shutil.rmtree(more / "twice")
+        sidecar.wait(lambda page: page.all(requests, model="twice"))
+        page = sidecar.settle(4)
+        # These came before anything could count them.
+        assert page.sum(requests, model="twice") == 0
+        assert page.sum(requests, model="pipeline") == 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import urllib.request
 
 import numpy as np
@@ -24,9 +25,25 @@ SLOW = answering(f"time.sleep({SECONDS})", "return doubled(request)")
 PROBE = {"interval_seconds": 0.5, "timeout_seconds": 0.2, "linger_seconds": 0.2}
 
 
+HANGS = """
+import os
+while os.path.exists("{}"):
+    time.sleep(0.02)
+return doubled(request)
+"""
+
+
 @pytest.fixture
-def server(tmp_path):
+def hang(tmp_path):
+    """A file while which is there, the model `hangs` does."""
+    return tmp_path / "hang"
+
+
+@pytest.fixture
+def server(tmp_path, hang):
     write_model(tmp_path / "models", "slow", config(), SLOW)
+    hangs = answering(*HANGS.format(hang).strip().splitlines())
+    write_model(tmp_path / "models", "hangs", config(), hangs)
     with EmbeddedTriton(tmp_path / "models") as server:
         yield server
 
@@ -61,5 +78,25 @@ def test_probes_of_a_slow_model_do_not_fill_its_queue(server, settings, start_si
         sidecar.wait(
             lambda p: p.value("triton_model_serving", model="slow", version="1") == 1
         )
-        [model] = json.loads(sidecar.get("/api/v1/status").body)["models"]
-        assert model["state"] == "SLOW"
+        models = json.loads(sidecar.get("/api/v1/status").body)["models"]
+        assert [m["state"] for m in models if m["model"] == "slow"] == ["SLOW"]
+
+
+def test_a_model_that_recovers_is_asked_before_its_turn(
+    hang, server, settings, start_sidecar
+):
+    kind = {**PROBE, "kind": "synthetic", "models": {"include": ["hangs"]}}
+    probes = [{**kind, "name": name, "protocols": [name]} for name in ("grpc", "http")]
+    hang.touch()
+    sidecar = start_sidecar(settings(server, probes=probes))
+
+    def timeouts(page, name):
+        return page.sum("triton_probe_total", probe=name, outcome="timeout")
+
+    sidecar.wait(lambda p: all(timeouts(p, n) >= 7 for n in ("grpc", "http")))
+    hang.unlink()
+    recovered = time.monotonic()
+    # Of requests that were given up only Triton's statistics show that they ended.
+    sidecar.wait(lambda p: p.values("triton_probe_success") == [1, 1])
+    turn_seconds = 64 * PROBE["interval_seconds"]
+    assert time.monotonic() - recovered < turn_seconds / 2

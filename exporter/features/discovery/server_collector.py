@@ -93,7 +93,6 @@ class ServerCollector:
             ready_keys,
             self._access.own.calls,
         )
-        unreadable += len(self._specs) - len(models)
         is_ready = readiness.server is True
         denying = frozenset(
             k for k, ready in readiness.models.items() if ready is False
@@ -102,10 +101,13 @@ class ServerCollector:
         before = self._access.board.current.loaded_at
         latest = {key: load.at for key, load in self._loads.latest.items()}
         loaded_at = {k: at for k, at in {**before, **latest}.items() if k in listed}
-        found = Inventory(True, is_ready, info, index, models, denying, loaded_at)
+        found = Inventory(
+            True, is_ready, info, index, models, denying, loaded_at, unreadable
+        )
         self._access.board.publish(found)
+        unprobed = len(unreadable) + len(self._specs) - len(models)
         samples = (
-            *_server_samples(found, info, unreadable),
+            *_server_samples(found, info, unprobed),
             *(
                 Sample(catalogue.MODEL_LOADS, n, k)
                 for k, n in self._loads.counts.items()
@@ -178,8 +180,13 @@ class ServerCollector:
                 # Not news where this collector has read the same change meanwhile.
                 self._keep_spec(key, spec, now)
 
-    def _read_specs(self, index: Sequence[IndexEntry], now: float) -> int:
-        """Read new or outdated metadata, within half of the deadline; the rest next time."""
+    def _read_specs(
+        self, index: Sequence[IndexEntry], now: float
+    ) -> dict[ModelKey, str]:
+        """Read new or outdated metadata, within half of the deadline; the rest next time.
+
+        Returns why those of some models could not be read.
+        """
         ready = [entry.key for entry in index if entry.ready]
         self._specs = known = {k: self._specs[k] for k in ready if k in self._specs}
         due = [key for key in ready if key not in known]
@@ -188,7 +195,7 @@ class ServerCollector:
             (key for key, (read_at, _) in known.items() if read_at < oldest),
             key=lambda key: known[key][0],
         )
-        unreadable = 0
+        unreadable: dict[ModelKey, str] = {}
         for name, version in due:
             if self._access.clock() - now > self._settings.deadline_seconds / 2:
                 break
@@ -200,13 +207,13 @@ class ServerCollector:
                 errors.DeadlineError,
                 errors.DeniedError,
                 errors.UnavailableError,
-            ):
+            ) as error:
                 # The server has a problem: keep the known signature, so that the model
                 # is still probed.
-                unreadable += 1
-            except errors.TritonError:
-                # Ready a moment ago, unloaded now; the next poll will show.
-                unreadable += 1
+                unreadable[name, version] = str(error)
+            except errors.TritonError as error:
+                # Unloaded meanwhile, or not the only model of its name.
+                unreadable[name, version] = str(error)
                 self._specs.pop((name, version), None)
             else:
                 self._keep_spec((name, version), spec, now)

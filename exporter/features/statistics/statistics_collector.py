@@ -60,6 +60,8 @@ class StatisticsCollector:
         self._gap = None if path is None else UnwatchedGap(path)
         self._known: dict[ModelKey, WatchedModel] = {}
         self._started = False
+        self._unread: set[ModelKey] = set()
+        """Models that were ready, but had no statistics yet: not new when they have some."""
         self._work_since = -math.inf
         """Monotonic seconds of the latest read that became a base."""
         self._is_absence_logged = False
@@ -121,6 +123,7 @@ class StatisticsCollector:
     def _collected(self, ours_before: dict[ModelKey, OwnCounts]) -> list[AnySample]:
         # Our requests that had finished before: the next read of statistics includes them.
         samples: list[AnySample] = []
+        listed = {e.key for e in self._access.board.current.index if e.ready}
         server = self._server.process()
         try:
             after = self._read_statistics(samples, is_one_process=server is not None)
@@ -135,7 +138,8 @@ class StatisticsCollector:
         self._watchers.read(is_base=not self._has_all_bases())
         read_at = self._access.clock()
         for key, raw in after.items():
-            if key not in self._known and not self._started:
+            is_new = self._started and key not in self._unread
+            if key not in self._known and not is_new:
                 # Requests before our start are not counted.
                 self._known[key] = WatchedModel(
                     Production(OwnCounts()),
@@ -177,6 +181,7 @@ class StatisticsCollector:
         ]
         self._watchers.forget(after)
         self._forget(after)
+        self._unread = listed - after.keys()
         self._started = True
         if self._has_all_bases():
             # A model that is unloaded stays: without its totals, all of its past would be

@@ -180,9 +180,11 @@ class Backlog:
     """Own requests that wait in vain, and whether a model works for others meanwhile.
 
     Triton executes requests that were given up, so those of a model that is slower than
-    the timeout would accumulate: after each timeout, requests are sent less often. And
-    while other clients hold all slots of a sequence model, or its queue is long, a probe
-    waits however well the model is. Executions that go up show that it runs.
+    the timeout would accumulate: after each timeout, requests are sent less often. Its
+    first execution since then, also of a request that was given up, shows that it may
+    have recovered: one request is sent at once. And while other clients hold all slots
+    of a sequence model, or its queue is long, a probe waits however well the model is.
+    Executions that go up show that it runs.
     """
 
     def __init__(self, window_seconds: float) -> None:
@@ -193,6 +195,11 @@ class Backlog:
         self._inferences: int | None = None
         self._work_at = -math.inf
         self._rises: tuple[float, ...] = ()
+        self._busy_seconds: float | None = None
+        self._has_run = False
+        """True if the model was executed since the latest request, for anybody."""
+        self._may_hurry = False
+        """True until a request was sent early since the latest one in turn."""
         self._skips = 0
         self._skips_left = 0
 
@@ -222,11 +229,14 @@ class Backlog:
         )
 
     def add_work(self, key: ModelKey, work: WorkSnapshot | None) -> None:
-        """Record production's inferences, if they were read after the first timeout."""
+        """Record what the model did, if it was read after the first timeout."""
         since = self._first_timeout_at
         if work is None or since is None or work.at <= max(since, self._work_at):
             return
         known = work.models.get(key)
+        busy = None if known is None else known.busy_seconds
+        was_busy, self._busy_seconds = self._busy_seconds, busy
+        self._has_run |= None not in (busy, was_busy) and busy != was_busy
         count = None if known is None or known.is_doubtful else known.inferences
         before, self._inferences, self._work_at = self._inferences, count, work.at
         if count is not None and before is not None and count > before:
@@ -252,7 +262,7 @@ class Backlog:
         model, or whose answer was late because this process did not run.
         """
         if verdict.outcome in _ANSWERS:
-            self._first_timeout_at = self._inferences = None
+            self._first_timeout_at = self._inferences = self._busy_seconds = None
             self._rises = ()
             self._skips = self._skips_left = 0
         if verdict.is_repeated or verdict.outcome not in {"timeout", "backlog"}:
@@ -265,7 +275,11 @@ class Backlog:
     def skips(self) -> bool:
         """Return whether this attempt sends nothing; counts down."""
         self._skips_left -= 1
-        return self._skips_left >= 0
+        is_due = self._skips_left < 0
+        if is_due or (self._has_run and self._may_hurry):
+            self._has_run, self._may_hurry = False, is_due
+            return False
+        return True
 
 
 REPEATED: Final = Verdict(

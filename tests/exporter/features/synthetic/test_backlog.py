@@ -113,6 +113,33 @@ def test_a_model_that_twice_served_others_since_a_timeout_is_no_dead_one(
     assert not backlog.serves_others(readings[-1][0])
 
 
+def worked(at, busy_seconds):
+    return WorkSnapshot(at, {M: ModelWork(busy_seconds, 0.0, 0)})
+
+
+def attempts_until_sent(backlog):
+    """Return how many attempts send nothing before one does."""
+    return next(count for count in range(1000) if not backlog.skips())
+
+
+def test_the_first_execution_after_a_timeout_is_followed_by_a_request_at_once():
+    backlog = Backlog(10)
+    for now in range(7):
+        attempts_until_sent(backlog)
+        backlog.note(TIMEOUT, float(now))
+        backlog.add_work(M, worked(now + 0.5, 5.0))
+    # Executed: the request that was given up.
+    backlog.add_work(M, worked(8.0, 25.0))
+    assert attempts_until_sent(backlog) == 0
+    # A slow model executes each of ours in the end: one early request for each in turn.
+    backlog.note(TIMEOUT, 9.0)
+    backlog.add_work(M, worked(10.0, 45.0))
+    assert attempts_until_sent(backlog) == 64
+    backlog.note(TIMEOUT, 11.0)
+    backlog.add_work(M, worked(12.0, 65.0))
+    assert attempts_until_sent(backlog) == 0
+
+
 def test_successes_that_may_be_failures_show_nothing():
     backlog = Backlog(10)
     backlog.note(TIMEOUT, 0.0)
