@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -20,33 +21,57 @@ ENVOY_LOG = "/var/log/tritonwatch-envoy.log"
 
 
 class _Proxy:
-    """A process that was started, its log, and its end."""
+    """A process that listens at `ports`, its log, and its end."""
 
-    def _listens_at(self, *ports):
+    def __init__(self, command, log, *ports):
+        self._log = log
+        self._process = subprocess.Popen(command)
         deadline = time.monotonic() + patience()
         for port in ports:
             while True:
                 with contextlib.suppress(OSError):
                     socket.create_connection(("127.0.0.1", port), 1).close()
                     break
-                assert self._process.poll() is None, self.log  # type: ignore[attr-defined]
+                assert self._process.poll() is None, self.log
                 assert time.monotonic() < deadline, self.log
                 time.sleep(0.02)
 
     @property
     def log(self):
-        return self._log.read_text("utf-8")  # type: ignore[attr-defined]
+        return self._log.read_text("utf-8")
 
     def close(self):
-        self._process.terminate()  # type: ignore[attr-defined]
-        self._process.wait(patience(20))  # type: ignore[attr-defined]
+        self._process.terminate()
+        self._process.wait(patience(20))
 
 
-class Nginx(_Proxy):
+class NginxProcess(_Proxy):
+    """nginx with what its configuration of HTTP is to hold."""
+
+    def __init__(self, folder, http, *ports):
+        folder.chmod(0o755)
+        scratch = "\n".join(
+            f"{kind}_temp_path {folder}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        log, config = folder / "error.log", folder / "nginx.conf"
+        user = "user root;" if os.geteuid() == 0 else ""
+        config.write_text(
+            f"daemon off; worker_processes 2; pid {folder}/pid; {user}\n"
+            f"error_log {log};\nevents {{ worker_connections 4096; }}\n"
+            f"http {{ access_log off;\n{scratch}\n{http}\n}}\n"
+        )
+        super().__init__(["nginx", "-p", folder, "-e", log, "-c", config], log, *ports)
+
+    def reload(self):
+        """Read certificates and authorities again."""
+        self._process.send_signal(signal.SIGHUP)
+
+
+class Nginx(NginxProcess):
     """nginx with the shipped configuration, its addresses replaced."""
 
     def __init__(self, folder, triton, tap, *, changed=str, **replaced):
-        folder.chmod(0o755)
         self.port = free_port()
         self.access_log = folder / "requests.log"
         text = changed(NGINX_CONFIG.read_text("utf-8"))
@@ -60,22 +85,7 @@ class Nginx(_Proxy):
         }.items():
             assert old in text, old
             text = text.replace(old, new)
-        scratch = "\n".join(
-            f"{kind}_temp_path {folder}/{kind};"
-            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        self._log = folder / "error.log"
-        config = folder / "nginx.conf"
-        user = "user root;" if os.geteuid() == 0 else ""
-        config.write_text(
-            f"daemon off; worker_processes 2; pid {folder}/pid; {user}\n"
-            f"error_log {self._log};\nevents {{ worker_connections 4096; }}\n"
-            f"http {{ access_log off;\n{scratch}\n{text}\n}}\n"
-        )
-        self._process = subprocess.Popen(
-            ["nginx", "-p", folder, "-e", self._log, "-c", config]
-        )
-        self._listens_at(self.port)
+        super().__init__(folder, text, self.port)
 
 
 def envoy_binary():
@@ -118,11 +128,9 @@ class Envoy(_Proxy):
         text = text.replace(ENVOY_LOG, str(self.access_log))
         config = folder / "envoy.yaml"
         config.write_text(changed(text))
-        self._log = folder / "envoy.log"
-        self._process = subprocess.Popen(
-            [
-                *(envoy_binary(), "-c", config, "--log-path", self._log),
-                *("--concurrency", "2", "--disable-hot-restart", "-l", "warning"),
-            ]
-        )
-        self._listens_at(self.port, self.grpc_port)
+        log = folder / "envoy.log"
+        command = [
+            *(envoy_binary(), "-c", config, "--log-path", log),
+            *("--concurrency", "2", "--disable-hot-restart", "-l", "warning"),
+        ]
+        super().__init__(command, log, self.port, self.grpc_port)

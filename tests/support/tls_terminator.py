@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 from monitoring import free_port
-from waiting import patience, wait_until
+from proxies import NginxProcess
+from waiting import patience
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +55,7 @@ class Authority:
         )
 
 
-class Terminator:
+class Terminator(NginxProcess):
     """nginx with a port for HTTP and one for gRPC for each certificate."""
 
     def __init__(
@@ -69,8 +66,6 @@ class Terminator:
         client_authority: Path | None = None,
     ) -> None:
         folder.mkdir(parents=True)
-        folder.chmod(0o755)
-        self._log = folder / "error.log"
         self._ports = {
             (name, protocol): free_port()
             for name in certificates
@@ -80,43 +75,17 @@ class Terminator:
             _server(port, certificates[name], protocol, client_authority)
             for (name, protocol), port in self._ports.items()
         )
-        scratch = "\n".join(
-            f"{kind}_temp_path {folder}/{kind};"
-            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        user = "user root;" if os.geteuid() == 0 else ""
-        config = folder / "nginx.conf"
-        config.write_text(
-            f"daemon off; worker_processes 1; pid {folder}/pid; {user}\n"
-            f"error_log {self._log};\nevents {{ worker_connections 1024; }}\n"
-            f"http {{ access_log off; client_max_body_size 0;\n{scratch}\n"
+        super().__init__(
+            folder,
+            "client_max_body_size 0;\n"
             f"upstream http_triton {{ server {triton.http}; keepalive 16; }}\n"
-            f"upstream grpc_triton {{ server {triton.grpc}; keepalive 16; }}\n"
-            f"{servers}\n}}\n",
-            "utf-8",
+            f"upstream grpc_triton {{ server {triton.grpc}; keepalive 16; }}\n{servers}",
+            *self._ports.values(),
         )
-        self._process = subprocess.Popen(
-            ["nginx", "-p", folder, "-e", self._log, "-c", config]
-        )
-        for port in self._ports.values():
-            wait_until(lambda p=port: self._process.poll() is not None or _listens(p))
-        assert self._process.poll() is None, self.log
 
     def port(self, certificate: str, protocol: str) -> int:
         """Where it shows this certificate."""
         return self._ports[certificate, protocol]
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text("utf-8")
-
-    def reload(self) -> None:
-        """Read certificates and authorities again."""
-        self._process.send_signal(signal.SIGHUP)
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(patience(10))
 
 
 def _server(
@@ -141,10 +110,3 @@ def _server(
         f"ssl_certificate_key {certificate.with_suffix('.key')};\n"
         f"{mutual}location / {{ {forward} }} }}"
     )
-
-
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), 1).close()
-        return True
-    return False

@@ -23,13 +23,12 @@ from attacks import (
 )
 from bombs import gzip_bomb
 from running_taps import Crowded, HttpTap
-from trace_sinks import records_of
+from trace_sinks import records_of, sink
 from waiting import patience, wait_until
 
 from exporter.features.traces.trace_receiver import (
     TraceReceiver,
 )
-from exporter.features.traces.trace_sink import SinkSettings, TraceSink
 from exporter.network.admission import CONNECTIONS, Admission
 from exporter.taps.tap import Tap
 from exporter.taps.tap_route import TapAnswer, TapRoute
@@ -39,16 +38,6 @@ JSON = (DATA / "otlp" / "triton-2.51.json").read_bytes()
 PROTOBUF = (DATA / "otlp_protobuf" / "triton-2.51.bin").read_bytes()
 LIMIT = 2 << 20
 BUSY = TapAnswer("accepted", HTTPStatus.ACCEPTED)
-
-
-def new_sink():
-    return TraceSink(
-        SinkSettings(300.0, 20, ("otlp",), "test"),
-        known=tuple,
-        wanted=lambda _: True,
-        decoupled=lambda _: False,
-        wall_clock=time.time,
-    )
 
 
 class Served(HttpTap):
@@ -66,15 +55,15 @@ class Served(HttpTap):
 
 @pytest.fixture
 def served():
-    sink = new_sink()
+    traces = sink(known=(), unknown_models=20)
     receiver = TraceReceiver(
-        sink,
+        traces,
         max_body_bytes=LIMIT,
         clock=time.monotonic,
         is_ensemble=lambda key: key[0] == "pipe",
     )
     tap = Served([receiver.route()])
-    tap.sink = sink  # type: ignore[attr-defined]
+    tap.sink = traces  # type: ignore[attr-defined]
     yield tap
     tap.close()
 

@@ -26,15 +26,19 @@ def test_common_values_of_another_width_raise_no_alarm(
 ):
     def drawn(rows, datatype):
         found = bench.rng.choice(VALUES[values], (rows, 1))
-        return {"x": found.astype(NUMPY[datatype])}
+        # A tensor of the model that the reference leaves out.
+        colour = bench.rows(rows)["colour"]
+        return {"x": found.astype(NUMPY[datatype]), "colour": colour}
 
     schema = Schema((Tensor("x", reference, (1,)),), (Feature("x", "x", 0, kind),))
-    bench.models(spec_of(inputs={"x": (model, (-1, 1))}))
-    profile = bench.profile(drawn(4000, reference), schema)
+    tensors = {"x": (model, (-1, 1)), "colour": ("BYTES", (-1, 1))}
+    bench.models(spec_of(inputs=tensors))
+    profile = bench.profile({"x": drawn(4000, reference)["x"]}, schema)
     bench.watch({"reference": profile, "window": {"rows": 100, "seconds": 10}})
     for _ in range(4):
         bench.window(drawn(500, model))
     assert bench.value(ALARM, "m") == 0
+    assert bench.violations() == {}
     if kind == "categorical":
         assert bench.value("triton_feature_unseen_category_ratio", "m", "x") == 0
 
