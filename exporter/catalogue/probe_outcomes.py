@@ -43,8 +43,9 @@ MEANINGS: Final[dict[Outcome, Meaning]] = {
     "backlog": Meaning(
         serves=True,
         succeeded=None,
-        text="no answer in time, but the model executes other clients' requests; of an"
-        " OpenAI-compatible server: refused with 429, too many requests",
+        text="no answer in time, or no room in the model's queue, but the model executes"
+        " other clients' requests; of an OpenAI-compatible server: refused with 429, too"
+        " many requests",
     ),
     "late": Meaning(
         None, None, "no answer in time, but tritonwatch itself could not run meanwhile"

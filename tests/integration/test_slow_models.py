@@ -44,16 +44,24 @@ def server(tmp_path, hang):
     write_model(tmp_path / "models", "slow", config(), SLOW)
     hangs = answering(*HANGS.format(hang).strip().splitlines())
     write_model(tmp_path / "models", "hangs", config(), hangs)
+    batching = "dynamic_batching { default_queue_policy { max_queue_size: 2 } }"
+    queued = config(batching).replace("max_batch_size: 0", "max_batch_size: 1")
+    takes = answering("time.sleep(0.2)", *HANGS.format(hang).strip().splitlines())
+    write_model(tmp_path / "models", "queued", queued, takes)
     with EmbeddedTriton(tmp_path / "models") as server:
         yield server
 
 
 class Client(Production):
-    """Production that always has one request under way."""
+    """Production whose users always have a request under way."""
 
-    def ask(self, user):  # noqa: ARG002 - there is one
-        inputs = {"x": np.ones(1, np.float32)}, {"x": "FP32"}
-        request = InferRequest("slow", "1", "client", *inputs)
+    def __init__(self, grpc, model="slow", shape=(1,), users=1):
+        super().__init__(grpc, pause_seconds=0.01, users=users)
+        self.model, self.shape = model, shape
+
+    def ask(self, user):  # noqa: ARG002 - all are alike
+        inputs = {"x": np.ones(self.shape, np.float32)}, {"x": "FP32"}
+        request = InferRequest(self.model, "1", "client", *inputs)
         with contextlib.suppress(TritonError):
             self.client.infer(request, timeout_seconds=20)
 
@@ -74,7 +82,7 @@ def test_probes_of_a_slow_model_do_not_fill_its_queue(server, settings, start_si
     # The model answers one in 1.5 s, and those that were given up still wait for it.
     assert requests_at(server) <= 12
     assert page.value("triton_model_serving", model="slow", version="1") == 0
-    with Client(server.grpc, pause_seconds=0):
+    with Client(server.grpc):
         sidecar.wait(
             lambda p: p.value("triton_model_serving", model="slow", version="1") == 1
         )
@@ -100,3 +108,26 @@ def test_a_model_that_recovers_is_asked_before_its_turn(
     sidecar.wait(lambda p: p.values("triton_probe_success") == [1, 1])
     turn_seconds = 64 * PROBE["interval_seconds"]
     assert time.monotonic() - recovered < turn_seconds / 2
+
+
+def test_a_model_whose_queue_is_full_is_slow_and_down_only_once_it_hangs(
+    hang, server, settings, start_sidecar
+):
+    # Requests of ours that may be among the answered ones are taken for ours: be few.
+    seldom = {"interval_seconds": 1.0, "timeout_seconds": 2.0}
+    probe = {**PROBE, **seldom, "models": {"include": ["queued"]}}
+    sidecar = start_sidecar(settings(server, probe=probe))
+    serving = "triton_model_serving"
+    sidecar.wait(lambda page: page.values(serving) == [1])
+
+    def probes(page, *outcomes):
+        return sum(page.sum("triton_probe_total", outcome=o) for o in outcomes)
+
+    with Client(server.grpc, "queued", (1, 1), users=6):
+        page = sidecar.wait(lambda p: probes(p, "unavailable", "backlog") >= 12)
+        # The first may come before any read of the statistics.
+        assert probes(page, "unavailable") <= 2
+        assert page.values(serving) == [1]
+        hang.touch()
+        sidecar.wait(lambda page: page.values(serving) == [0])
+        hang.unlink()

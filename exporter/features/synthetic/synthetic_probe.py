@@ -25,6 +25,7 @@ from exporter.features.synthetic.synthetic_verdicts import (
     RequestFlights,
     TriedInputs,
     behind,
+    is_rejected,
     pace_verdict,
 )
 from exporter.own_requests import execution_evidence
@@ -209,6 +210,8 @@ class SyntheticProbe:
         if backlog.skips():
             return self._waiting(planned, backlog, REPEATED)
         verdict = self._sent(planned, before)
+        if is_rejected(verdict) and backlog.is_crowded(self._access.clock()):
+            return behind(planned.spec, verdict)
         if verdict.outcome != "timeout":
             return verdict
         if watched.sequences and (reading := self._read(watched)) is not None:

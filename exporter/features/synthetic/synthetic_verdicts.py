@@ -193,7 +193,7 @@ class Backlog:
         self._rose_at: dict[ModelKey, float] = {}
         self._first_timeout_at: float | None = None
         self._inferences: int | None = None
-        self._work_at = -math.inf
+        self._work_at = self._served_at = -math.inf
         self._rises: tuple[float, ...] = ()
         self._busy_seconds: float | None = None
         self._has_run = False
@@ -229,18 +229,28 @@ class Backlog:
         )
 
     def add_work(self, key: ModelKey, work: WorkSnapshot | None) -> None:
-        """Record what the model did, if it was read after the first timeout."""
-        since = self._first_timeout_at
-        if work is None or since is None or work.at <= max(since, self._work_at):
+        """Record what the model has done so far."""
+        before_at = self._work_at
+        if work is None or work.at <= before_at:
             return
-        known = work.models.get(key)
+        self._work_at, known = work.at, work.models.get(key)
+        count = None if known is None or known.is_doubtful else known.inferences
+        before, self._inferences = self._inferences, count
         busy = None if known is None else known.busy_seconds
         was_busy, self._busy_seconds = self._busy_seconds, busy
+        has_served = count is not None and before is not None and count > before
+        if has_served:
+            self._served_at = work.at
+        since = self._first_timeout_at
+        if since is None or before_at <= since:
+            return
         self._has_run |= None not in (busy, was_busy) and busy != was_busy
-        count = None if known is None or known.is_doubtful else known.inferences
-        before, self._inferences, self._work_at = self._inferences, count, work.at
-        if count is not None and before is not None and count > before:
+        if has_served:
             self._rises = (*self._rises[-1:], work.at)
+
+    def is_crowded(self, now: float) -> bool:
+        """Return whether production had inferences within the window."""
+        return now - self._served_at <= self._window_seconds
 
     def serves_others(self, now: float) -> bool:
         """Return whether production had inferences twice since the first timeout, and lately.
@@ -259,13 +269,14 @@ class Backlog:
         """Send less often after a timeout, at the normal rate after an answer.
 
         Nothing follows from a repeated verdict, nor from a request that did not reach the
-        model, or whose answer was late because this process did not run.
+        model or its queue, or whose answer was late because this process did not run.
         """
         if verdict.outcome in _ANSWERS:
-            self._first_timeout_at = self._inferences = self._busy_seconds = None
+            self._first_timeout_at = None
             self._rises = ()
             self._skips = self._skips_left = 0
-        if verdict.is_repeated or verdict.outcome not in {"timeout", "backlog"}:
+        is_waiting = verdict.outcome in {"timeout", "backlog"}
+        if verdict.is_repeated or not is_waiting or is_rejected(verdict):
             return
         if self._first_timeout_at is None:
             self._first_timeout_at = now
@@ -290,15 +301,25 @@ REPEATED: Final = Verdict(
 """The verdict on a model that is not asked now."""
 
 
-def behind(spec: ModelSpec, timeout: Verdict) -> Verdict:
-    """Return the verdict on a model without an answer that works for other clients."""
+def behind(spec: ModelSpec, failed: Verdict) -> Verdict:
+    """Return the verdict on a model that works for other clients, and not for a probe."""
+    why = failed.detail if is_rejected(failed) else "no answer in time"
     return replace(
-        timeout,
+        failed,
         outcome="backlog",
         duration_seconds=None,
-        detail=f"no answer in time, but {spec.name} executes other clients' requests: it "
-        "is slow, or the probe waits behind them",
+        detail=f"{why}, but {spec.name} executes other clients' requests: it is slow, or "
+        "the probe waits behind them",
     )
+
+
+def is_rejected(verdict: Verdict) -> bool:
+    """Return whether the queue of the model, or of a step, had no room for a request."""
+    return any(text in verdict.detail for text in _REJECTIONS)
+
+
+_REJECTIONS: Final = ("Exceeds maximum queue size", "Request timeout expired")
+"""Parts of Triton's errors by `max_queue_size`, and by a timeout with `REJECT`."""
 
 
 @dataclass(slots=True)
