@@ -167,6 +167,12 @@ KINDS: Final[dict[str, Kind]] = {
         ),
     ),
     "answers_nothing": Kind(PLAIN, answering("return pb.InferenceResponse([])")),
+    "answers_no_elements": Kind(
+        PLAIN,
+        answering(
+            'return pb.InferenceResponse([pb.Tensor("y", np.zeros(0, np.float32))])'
+        ),
+    ),
     "answers_a_wrong_shape": Kind(
         PLAIN,
         answering(
@@ -216,12 +222,19 @@ KINDS: Final[dict[str, Kind]] = {
             ),
             "",
         )
-        for how in ("raises", "answers_internal")
+        for how in (
+            "raises",
+            "answers_internal",
+            "answers_nothing",
+            "hangs_and_fails",
+            "queue_rejects",
+        )
         for place in range(3)
     },
     "ensemble_of_ensemble": Kind(ensemble("ensemble", "child"), ""),
     "ensemble_of_failing_ensemble": Kind(ensemble("good", "raises_as_step_1"), ""),
-    "ensemble_of_queue": Kind(ensemble("good", "queue_rejects"), ""),
+    "ensemble_of_sequence": Kind(ensemble("good", "sequence"), ""),
+    "decoupled_ensemble": Kind(ensemble("good", "decoupled", more=DECOUPLED), ""),
     # Models that call others by themselves. Only these reach `called`, always.
     "called": Kind(PLAIN, GOOD),
     "calls": Kind(PLAIN, answering(CALLS, "return doubled(request)"), CALLED),
@@ -242,6 +255,21 @@ KINDS: Final[dict[str, Kind]] = {
         PLAIN,
         answering('call("calls", request).exec()', "return doubled(request)"),
         {"calls": 1},
+    ),
+    "calls_a_stream": Kind(
+        PLAIN,
+        answering(
+            'list(call("decoupled_many", request).exec(decoupled=True))',
+            "return doubled(request)",
+        ),
+        {"decoupled_many": 1},
+    ),
+    "hangs_in_a_call": Kind(
+        PLAIN,
+        answering(
+            'call("hangs_and_answers", request).exec()', "return doubled(request)"
+        ),
+        {"hangs_and_answers": 1},
     ),
     "calls_an_ensemble": Kind(
         PLAIN,

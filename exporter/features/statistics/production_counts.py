@@ -83,14 +83,14 @@ class Production:
         self.all_busy_ns = 0
         """Busy time of every execution, ours included, by which energy is divided."""
         self._success = OwnShare(own.done.requests, own.unresolved.requests)
-        self._failure = OwnShare(0, own.unresolved.requests)
+        self._failure = OwnShare(0, own.unresolved.failures)
         self._inferences = OwnShare(own.done.inferences, own.unresolved.inferences)
         self._batches = {
             size: OwnShare(own.done.executions(size), own.unresolved.executions(size))
             for size in {*own.done.batches, *own.unresolved.batches}
         }
         self._spare = self._served = 0
-        self._failures_over = 0
+        self._failures_over = self._failures_resolved = 0
         self._ended = self._due = _Ended.at(own)
         """Our requests with uncertain counts: up to this read, and to the one before."""
 
@@ -125,7 +125,7 @@ class Production:
             before = ModelStatistics(*after.key)
         if started_over:
             unresolved = own.unresolved
-            for share, count in self._shares(unresolved, unresolved.requests):
+            for share, count in self._shares(unresolved, unresolved.failures):
                 share.give_up(count)
             if own_when_gone is not None:
                 self._ended = self._due = _Ended.at(own_when_gone)
@@ -175,7 +175,7 @@ class Production:
             0,
             read.under_way.failures,
             failure.count,
-            unresolved,
+            own.unresolved.failures,
             read.due.failures,
         )
         kept = self._success.production(
@@ -185,9 +185,12 @@ class Production:
             unresolved,
             read.due.requests,
         )
-        # Triton counts a request once: as a success or as a failure.
-        self._failure.resolve(self._success.resolved)
-        self._success.resolve(self._failure.resolved)
+        # A request is a success, or as many failures as Triton counts for one.
+        each = own.unresolved.failures // max(1, unresolved)
+        self._failure.resolve(self._success.resolved * each)
+        self._failures_resolved += self._failure.resolved
+        seen, self._failures_resolved = divmod(self._failures_resolved, max(1, each))
+        self._success.resolve(seen)
         inferred = self._inferences.production(
             own.done.inferences,
             read.under_way.inferences,

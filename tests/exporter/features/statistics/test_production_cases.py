@@ -169,18 +169,23 @@ def test_one_we_gave_up_on_is_ours_when_it_shows_late():
 
 
 @pytest.mark.parametrize("ours_fail", [False, True])
-def test_what_we_gave_up_on_is_expected_once_and_not_as_both(ours_fail):
+@pytest.mark.parametrize("failures_each", [1, 2])
+def test_what_we_gave_up_on_is_expected_once_and_not_as_both(ours_fail, failures_each):
+    """Triton counts two failures for one request to an ensemble."""
     production = Production(OwnCounts())
-    own = OwnCounts(unresolved=Booking(20, 20, {1: 20}))
+    second = 20 * (failures_each - 1)
+    own = OwnCounts(unresolved=Booking(20, 20, {1: 20}, second))
+    ours = 20 * failures_each
+    late = [(0, ours // 2 + 1), (0, ours)] if ours_fail else [(20, 0)]
     reads = [
         ModelStatistics("m", "1", success=Duration(s), fail=Duration(f))
-        for s, f in ((0, 0), (0, 20) if ours_fail else (20, 0), (20, 20))
+        for s, f in ((0, 0), *late, (20, ours))
     ]
     for before, after in itertools.pairwise(reads):
         production.advance(before, after, own)
     totals = production.totals
-    assert (totals.success, totals.failure) == ((20, 0) if ours_fail else (0, 20))
-    assert totals.unattributed == 20
+    assert (totals.success, totals.failure) == ((20, 0) if ours_fail else (0, ours))
+    assert totals.unattributed == (ours if ours_fail else 20)
 
 
 def test_what_is_taken_back_a_second_time_is_ours():
