@@ -156,6 +156,34 @@ def test_a_right_answer_is_taken_and_a_wrong_one_told(
     assert result.errors == {"output 'y' is not the correct answer": 3}
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("known", [None, 0.0, 1e-5])
+def test_nan_is_wrong_unless_the_known_answer_has_it(
+    loaded, target_of, mix_of, protocol, known
+) -> None:
+    """Also where an answer of the same frame was correct before."""
+    target = target_of(loaded, protocol)
+    (entry,) = mix_of(target, "double", variants=1).entries
+    x = np.arange(8, dtype=np.float32)[np.newaxis]
+    nan, inf = x.copy(), x.copy()
+    nan[0, 5], inf[0, 5] = np.nan, np.inf
+    rows = [(x, x), (nan, x), (inf, inf)]
+    if known is not None:
+        rows += [(nan, nan), (inf, x)]
+    bodies = tuple(
+        body_of(
+            entry.spec,
+            Row({"x": sent}, {} if known is None else {"y": 2 * right}),
+            protocol,
+        )
+        for sent, right in rows
+    )
+    mix = Mix((replace(entry, bodies=bodies, tolerance=known or 0.0),))
+    result = send(target, mix, 3 * len(bodies), concurrency=1)
+    expected = [1, 3, 1] if known is None else [1, 3, 1, 1, 3]
+    assert result.requests.outcome.tolist() == expected * 3, result.errors
+
+
 class During:
     """Does things while a run runs: the run's own progress is the clock."""
 

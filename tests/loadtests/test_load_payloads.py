@@ -217,6 +217,9 @@ def test_a_file_that_is_too_large_is_sent_in_part(fake, tmp_path, monkeypatch) -
         ("FP16", 1e-7, 1e-7, 0.0, False),
         ("FP16", np.inf, 1e6, 0.0, False),
         ("FP32", 0.1, 0.1, 0.0, False),
+        ("FP32", np.nan, np.nan, 0.0, False),
+        ("FP32", np.nan, 0.1, 0.0, True),
+        ("FP32", np.inf, 0.1, 1e-5, True),
     ],
 )
 def test_numbers_are_the_correct_answer_or_not(
