@@ -11,7 +11,8 @@ TritonwatchError
 ├── SourceError            a source of samples, such as a file, cannot be read
 │   └── TritonError          a request to Triton has no usable answer
 │       ├── UnavailableError     no connection, or the server says so
-│       │   └── UnreachableError   no connection: the request was never sent
+│       │   ├── UnreachableError   no connection: the request was never sent
+│       │   └── RejectedError      the queue of a model had no room for the request
 │       ├── BusyError            the server answered: too many requests now
 │       ├── DeniedError          refused before any model: a header or credentials lack
 │       ├── DeadlineError        no answer in time
@@ -145,6 +146,20 @@ class UnavailableError(TritonError):
 
 class UnreachableError(UnavailableError):
     """No connection to the server, so that the request was never sent."""
+
+
+class RejectedError(UnavailableError):
+    """The queue of a model had no room for the request, or dropped it after its timeout."""
+
+
+REJECTIONS: Final = ("Exceeds maximum queue size", "Request timeout expired")
+"""Parts of Triton's errors by `max_queue_size`, and by a queue's timeout with `REJECT`."""
+
+
+def unavailable(text: str) -> UnavailableError:
+    """Return the error of a server that answered, with this text, that it is unavailable."""
+    is_rejected = any(rejection in text for rejection in REJECTIONS)
+    return (RejectedError if is_rejected else UnavailableError)(text)
 
 
 class BusyError(TritonError):

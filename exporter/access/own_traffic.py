@@ -36,8 +36,8 @@ BOOKING_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 """Longest wait of one of our requests."""
 
-Ending = Literal["ok", "failed", "unreached", "unresolved"]
-"""Answered; answered with an error; never received by Triton; unknown."""
+Ending = Literal["ok", "failed", "rejected", "unreached", "unresolved"]
+"""Answered; answered with an error, by a queue; never received by Triton; unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +262,9 @@ class OwnTraffic:
             yield sent
         except BaseException as error:
             sent.ending = ending_of(error)
+            if sent.ending == "rejected" and reached[0].fails_twice:
+                # By the queue of a step, after other steps may have succeeded.
+                sent.ending = "failed"
             is_executed = isinstance(error, errors.ModelError)
             raise
         finally:
@@ -285,13 +288,18 @@ class OwnTraffic:
         for place, share in enumerate(reached):
             counts = self._counts[share.key]
             booking = share.booking
-            if sent.ending != "unreached":
+            if sent.ending not in {"rejected", "unreached"}:
                 counts = _with_tokens(counts, share, sent, tokens)
+            if sent.ending == "rejected":
+                if place:
+                    break
+                # Triton 2.51 counts a failure, or for a full queue nothing.
+                booking = Booking(second_failures=1)
             if sent.ending == "ok":
                 counts = _succeeded(counts, share, from_cache=sent.from_cache)
             elif sent.ending == "unresolved":
                 counts = replace(counts, unresolved=counts.unresolved + booking)
-            elif sent.ending == "failed":
+            elif sent.ending in {"failed", "rejected"}:
                 counts = replace(
                     counts,
                     failed=counts.failed + (place == 0),
@@ -344,6 +352,8 @@ def ending_of(error: BaseException) -> Ending:
         | errors.UnsendableError,
     ):
         return "unreached"
+    if isinstance(error, errors.RejectedError):
+        return "rejected"
     if isinstance(
         error, errors.ModelError | errors.InvalidRequestError | errors.UnavailableError
     ):

@@ -53,8 +53,9 @@ def _error(error: Any) -> errors.TritonError:
         code is grpc.StatusCode.UNAVAILABLE
         or "http2 header with status: 400" in details
     ):
-        is_sent = not details.startswith(_NO_CONNECTION)
-        return (errors.UnavailableError if is_sent else errors.UnreachableError)(text)
+        if details.startswith(_NO_CONNECTION):
+            return errors.UnreachableError(text)
+        return errors.unavailable(text)
     if "deserializing" in details or "Failed parsing" in details:
         return errors.ProtocolError(text)
     return _KINDS.get(code, errors.ModelError)(text)

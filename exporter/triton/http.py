@@ -274,7 +274,7 @@ def status_error(status: int, body: bytes) -> errors.TritonError:
         return errors.UnavailableError(text)
     # Of a proxy, 502 means that no server answers behind it.
     if status in {502, 503}:
-        return errors.UnavailableError(text)
+        return errors.unavailable(text)
     if status in {401, 403}:
         return errors.DeniedError(text)
     if status in {400, 404, 405, 413, 422}:

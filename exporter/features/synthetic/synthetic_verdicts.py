@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from exporter import errors
 from exporter.access.probe_base import Verdict
 from exporter.own_requests.payload import wider
 
@@ -315,11 +316,7 @@ def behind(spec: ModelSpec, failed: Verdict) -> Verdict:
 
 def is_rejected(verdict: Verdict) -> bool:
     """Return whether the queue of the model, or of a step, had no room for a request."""
-    return any(text in verdict.detail for text in _REJECTIONS)
-
-
-_REJECTIONS: Final = ("Exceeds maximum queue size", "Request timeout expired")
-"""Parts of Triton's errors by `max_queue_size`, and by a timeout with `REJECT`."""
+    return any(text in verdict.detail for text in errors.REJECTIONS)
 
 
 @dataclass(slots=True)
