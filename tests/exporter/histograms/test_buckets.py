@@ -81,16 +81,6 @@ def test_a_power_of_two_closes_its_bucket_in_both_conventions(exponent):
     assert buckets.counts.tolist() == [1]
 
 
-@given(st.floats(1e-9, 1e6).filter(lambda value: value > ZERO_THRESHOLD))
-def test_both_offsets_name_bounds_that_enclose_the_value(value):
-    histogram = Histogram()
-    histogram.record(value)
-    offset = histogram.buckets().prometheus_offset
-    assert upper_bound(offset - 1) < value <= upper_bound(offset)
-    otel = histogram.buckets().otel_offset
-    assert upper_bound(otel) < value <= upper_bound(otel + 1)
-
-
 def test_buckets_are_contiguous_and_start_at_the_first_that_is_not_empty():
     histogram = Histogram()
     histogram.record_many([1.0, 1.0, upper_bound(3), upper_bound(-2)])
