@@ -16,7 +16,8 @@ REQUESTS: Final = MetricSpec(
     " and calls that Python models make to answer own probes, unless these are declared"
     " (triton_model_calls_undeclared). Failures that Triton counts as successes are in"
     " outcome success: a Python model's TritonError, and for decoupled models that answer"
-    " from a thread (vLLM) all errors and cancellations.",
+    " from a thread (vLLM) all errors and cancellations. Triton counts a failed request to"
+    " an ensemble as two failures.",
     (*_MODEL, "outcome"),
 )
 CLIENT_REQUESTS: Final = MetricSpec(

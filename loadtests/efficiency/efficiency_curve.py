@@ -94,7 +94,7 @@ def measure(
         for phase in profile.phases()
     )
     about = result.about
-    verdict = _verdict(levels, result, calibrations[_DISCARDED:], profile, watch)
+    verdict = verdict_of(levels, result, calibrations[_DISCARDED:], profile, watch)
     return EfficiencyReport(
         models=tuple(model.model for model in scenario.models),
         maximum_per_second=maximum,
@@ -195,7 +195,7 @@ def _power(
     )
 
 
-def _verdict(
+def verdict_of(
     levels: tuple[EfficiencyLevel, ...],
     result: RunResult,
     calibrations: Sequence[RunResult],
@@ -206,7 +206,7 @@ def _verdict(
     reasons, warnings = list(result.verdict.reasons), list(result.verdict.warnings)
     if not reasons:
         # A few disturbed windows of the whole run may be all of one level.
-        reasons += disturbed_levels(profile.phases(), watch)
+        reasons += _disturbed_levels(profile.phases(), watch)
     for calibration in calibrations:
         reasons += [f"calibration: {why}" for why in calibration.verdict.reasons]
         warnings += [f"calibration: {why}" for why in calibration.verdict.warnings]
@@ -217,7 +217,7 @@ def _verdict(
     return Verdict(tuple(dict.fromkeys(reasons)), tuple(dict.fromkeys(warnings)))
 
 
-def disturbed_levels(phases: Sequence[Phase], watch: Watch) -> list[str]:
+def _disturbed_levels(phases: Sequence[Phase], watch: Watch) -> list[str]:
     """The levels at which the machine was disturbed for more than the guard allows."""
     return [
         f"level {phase.name}: {reason}"

@@ -85,3 +85,32 @@ def test_a_sidecar_that_was_stopped_does_not_take_the_server_for_dead(
             lambda page: page.sum("triton_probe_total", outcome="late") >= 1
         )
         assert page.sum("triton_probe_total", outcome="timeout") == 0
+
+
+def test_a_model_whose_readiness_is_never_answered_costs_nothing_else(
+    start_sidecar, settings
+) -> None:
+    """From Triton 2.65 on, calls wait behind a readiness call that hangs."""
+    with FakeTriton([FakeModel("a"), FakeModel("b")], version="2.70.0") as fake:
+        # Clearly more than the half second after which a call counts as held up.
+        config = settings(fake, probe={"timeout_seconds": 2.0})
+        for collector in config["collectors"][:2]:
+            collector |= {"interval_seconds": 2.0, "timeout_seconds": 1.5}
+        sidecar = start_sidecar(config)
+        others = {
+            "triton_up": {},
+            "triton_model_serving": {"model": "b"},
+            "tritonwatch_collector_success": {"collector": "statistics"},
+        }
+
+        def well(page):
+            return [page.value(name, **labels) for name, labels in others.items()]
+
+        sidecar.wait(lambda page: well(page) == [1, 1, 1])
+        fake.hang_is_ready("a")
+        timeouts = "triton_model_readiness_timeouts_total"
+        over = time.monotonic() + 12
+        while time.monotonic() < over:
+            assert well(sidecar.page()) == [1, 1, 1]
+            time.sleep(0.1)
+        sidecar.wait(lambda page: page.sum(timeouts, model="a") >= 1)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 from fake_triton import FakeModel, FakeTriton
+from load_runs import about
 
 from exporter.cli import main
 from exporter.errors import UnavailableError
@@ -15,7 +20,7 @@ from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.sources.power_model import ModelSettings
 from exporter.features.energy.sources.power_source import Device, Reading
 from loadtests.efficiency import efficiency_report, metering
-from loadtests.efficiency.efficiency_curve import disturbed_levels, measure, score
+from loadtests.efficiency.efficiency_curve import measure, score, verdict_of
 from loadtests.efficiency.efficiency_report import (
     EfficiencyLevel,
     EfficiencyReport,
@@ -29,6 +34,7 @@ from loadtests.execute import prepared
 from loadtests.machine_guard import GuardLimits, Watch, Window
 from loadtests.profiles.rate_profiles import SpecPower
 from loadtests.report.efficiency_document import curve_document, pair_document
+from loadtests.result import Requests, RunResult
 from loadtests.scenario import Scenario
 from pages import page_html, page_text
 from pages.blocks import Verdict
@@ -204,14 +210,41 @@ def test_one_disturbed_level_spoils_the_curve_though_most_of_the_run_was_quiet()
     profile = SpecPower(
         maximum_requests_per_second=100, level_seconds=10, idle_seconds=10
     )
-    phases = profile.phases()
-    idle = phases[-1]
+    idle = profile.phases()[-1]
     seconds = range(int(idle.start_seconds), int(idle.end_seconds))
-    watch = watched(int(profile.length_seconds), set(seconds))
-    assert watch.verdict().valid  # one in eleven
-    [reason] = disturbed_levels(phases, watch)
+    result = RunResult.of(
+        about(), Requests.empty(0), duration_seconds=1.0, sender_cpu_seconds=0.1
+    )
+
+    def reasons(disturbed):
+        watch = watched(int(profile.length_seconds), set(disturbed))
+        assert watch.verdict().valid  # one second in eleven at most
+        return verdict_of((), result, [], profile, watch).reasons
+
+    [reason] = reasons(seconds)
     assert reason.startswith(f"level {idle.name}: other processes disturbed 10 of 10")
-    assert disturbed_levels(phases, watched(110, set(list(seconds)[:2]))) == []
+    assert reasons(seconds[:2]) == ()
+
+
+@pytest.fixture
+def busy_machine():
+    """Other processes that use all of the processor."""
+    code = "import time\nwhile time.monotonic() > 0: pass"
+    others = [
+        subprocess.Popen([sys.executable, "-c", code])
+        for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+def test_a_pair_of_models_on_a_busy_machine_is_not_valid(metered_run, busy_machine):
+    run = dataclasses.replace(metered_run, stop=lambda: False)
+    found = compare(run, pairs=1, block_seconds=2.0, data=None)
+    assert not found.valid
+    assert any("other processes" in reason for reason in found.reasons)
 
 
 def level(name, load, rate, watts, boundary="gpu"):

@@ -85,6 +85,14 @@ def test_without_traffic_the_shares_are_of_all_time_and_it_is_said(fake, audit):
     assert seen.one("no-production-traffic").severity == "info"
 
 
+def test_a_dead_backend_process_is_named_where_the_server_is_not_ready(audit):
+    with FakeTriton([FakeModel("m"), FakeModel("n")], version="2.70.0") as fake:
+        fake.kill_stub("n")
+        found = audit(fake).one("server-not-ready")
+    shown = {each.name: each.value for each in found.evidence}
+    assert (shown["loaded, not ready"], shown["which"]) == (1, "n v1")
+
+
 def test_our_own_probes_are_in_no_share(fake, audit):
     seen = audit(fake)
     assert fake.received("infer") > 10
