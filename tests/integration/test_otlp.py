@@ -263,10 +263,12 @@ def test_triton_continues_the_trace_that_a_probe_began(
         )
         collector.wait("spans", 4)
         collector.wait("triton_spans", 2)
-        time.sleep(1)
-    ours = {span.trace_id.hex() for span in collector.spans}
-    theirs = b"".join(collector.triton_spans).decode().lower()
-    continued = [trace_id for trace_id in ours if trace_id in theirs]
-    assert continued
+
+        def continued():
+            theirs = b"".join(collector.triton_spans).decode().lower()
+            ours = {span.trace_id.hex() for span in collector.spans}
+            return [trace_id for trace_id in ours if trace_id in theirs]
+
+        wait_until(continued, "a span of Triton in one of our traces")
     names = {span.name for span in collector.spans}
     assert "probe double" in names

@@ -49,7 +49,7 @@ def test_rates_neither_rise_nor_fall_with_the_moments_of_reading(
         page.wait_for_function(
             "() => reads.length === 1 && Math.abs(Number(document.querySelector('.tile:nth-child(2) b')"
             f".textContent) - {per_second}) < 30",
-            timeout=4_000,
+            timeout=WAIT_MS,
         )
     assert seen == pytest.approx([per_second] * len(seen), rel=0.3)
 
