@@ -6,7 +6,6 @@ import http.client
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import monitoring
 import numpy as np
@@ -17,11 +16,6 @@ from drift.comparison import Baseline
 from drift.features import Schema, Tensor
 from drift.fitting import fit
 from drift.statistics import JensenShannon, Psi
-
-if TYPE_CHECKING:
-    from sidecars import SidecarProcess
-
-    from drift.reference import Profile
 
 pytestmark = pytest.mark.triton
 
@@ -48,56 +42,50 @@ def mirror(port: int, rows: np.ndarray) -> None:
     connection.close()
 
 
-def reference(rng: np.random.Generator, centre: float = 0.0) -> Profile:
+@pytest.fixture
+def profile():
     schema = Schema.from_tensors([Tensor("x", "FP32", (8,))])
-    return fit(schema, {"x": rng.normal(centre, 1.0, (5000, 8)).astype(np.float32)})
+    rows = np.random.default_rng(11).normal(0.0, 1.0, (5000, 8)).astype(np.float32)
+    return fit(schema, {"x": rows})
 
 
 @pytest.fixture
-def start_fleet(playground, settings, start_sidecar, tmp_path):
-    """Start a sidecar for each of the profiles; returns them and their taps' ports."""
-
-    def start(*profiles: Profile) -> tuple[list[SidecarProcess], list[int]]:
-        taps, sidecars = [], []
-        for profile in profiles:
-            file = tmp_path / f"{profile.fingerprint[:12]}.profile"
-            file.write_bytes(profile.to_bytes())
-            config = settings(
-                playground,
-                probes=[],
-                drift=[
-                    {
-                        "models": "double",
-                        "reference": str(file),
-                        "window": {"rows": 100, "seconds": 1},
-                        "export_bins": ["x[[][01]]"],
-                    }
-                ],
-            )
-            taps.append(monitoring.free_port())
-            config["listen"]["tap"] = {"port": taps[-1]}
-            unlimited = {
-                "samples_per_second": 100_000,
-                "max_samples_per_second": 100_000,
-            }
-            config["collectors"].append(
-                {"kind": "mirror", "interval_seconds": 0.5, **unlimited}
-            )
-            sidecars.append(start_sidecar(config))
-        for sidecar in sidecars:
-            sidecar.wait(lambda page: page.all("triton_feature_observations_total"), 30)
-        return sidecars, taps
-
-    return start
+def fleet_of_three(playground, settings, start_sidecar, tmp_path, profile):
+    """Three sidecars with one reference, and the ports of their taps."""
+    file = tmp_path / "reference.profile"
+    file.write_bytes(profile.to_bytes())
+    taps, sidecars = [], []
+    for _ in range(3):
+        config = settings(
+            playground,
+            probes=[],
+            drift=[
+                {
+                    "models": "double",
+                    "reference": str(file),
+                    "window": {"rows": 100, "seconds": 1},
+                    "export_bins": ["x[[][01]]"],
+                }
+            ],
+        )
+        taps.append(monitoring.free_port())
+        config["listen"]["tap"] = {"port": taps[-1]}
+        unlimited = {"samples_per_second": 100_000, "max_samples_per_second": 100_000}
+        config["collectors"].append(
+            {"kind": "mirror", "interval_seconds": 0.5, **unlimited}
+        )
+        sidecars.append(start_sidecar(config))
+    for sidecar in sidecars:
+        sidecar.wait(lambda page: page.all("triton_feature_observations_total"), 30)
+    return sidecars, taps
 
 
 @pytest.mark.slow
 def test_the_fleets_distance_is_that_of_all_rows_together(
-    start_fleet, tmp_path
+    fleet_of_three, profile, tmp_path
 ) -> None:
-    rng = np.random.default_rng(11)
-    profile = reference(rng)
-    sidecars, taps = start_fleet(profile, profile, profile)
+    rng = np.random.default_rng(12)
+    sidecars, taps = fleet_of_three
 
     job = monitoring.Job([sidecar.port for sidecar in sidecars])
     rules = {"drift.yaml": RULES.read_text("utf-8")}
