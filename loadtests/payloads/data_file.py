@@ -183,21 +183,35 @@ def require_dtype(source: str, tensor: TensorSpec, array: Array) -> None:
         fits = False
     else:
         fits = np.can_cast(array.dtype, wanted, "same_kind") or (
-            kind in "iu" and wanted.kind in "iuf" and _in_range(array, wanted)
+            kind in "iu" and wanted.kind in "iuf"
         )
     if not fits:
         raise PlanError(
             f"found {array.dtype} for {tensor.name!r}; want {tensor.datatype}",
             source,
         )
+    if wanted.kind in "iuf" and kind in "iuf":
+        _require_range(source, tensor, array, wanted)
 
 
-def _in_range(array: Array, wanted: np.dtype[np.generic]) -> bool:
-    if not array.size or wanted.kind == "f":
-        return True
-    limits = np.iinfo(wanted.name)
-    low, high = int(array.min()), int(array.max())
-    return int(limits.min) <= low and high <= int(limits.max)
+def _require_range(
+    source: str, tensor: TensorSpec, array: Array, wanted: np.dtype[np.generic]
+) -> None:
+    low: float
+    high: float
+    if wanted.kind == "f":
+        high = float(np.finfo(wanted.name).max)
+        low = -high
+    else:
+        low, high = np.iinfo(wanted.name).min, np.iinfo(wanted.name).max
+    finite = array[np.isfinite(array)]
+    for found in (finite.min(initial=0).item(), finite.max(initial=0).item()):
+        if not low <= found <= high:
+            raise PlanError(
+                f"found {found} for {tensor.name!r}; want {tensor.datatype}, from "
+                f"{low} to {high}",
+                source,
+            )
 
 
 def _perf_analyzer_rows(path: Path, spec: ModelSpec) -> Iterator[Row]:
@@ -270,6 +284,14 @@ def _tensor(source: str, spec: ModelSpec, tensor: TensorSpec, given: Any) -> Arr
         raise PlanError(
             f"{tensor.name!r} has lists of different lengths: {error}", source
         ) from None
+    # numpy makes 1 of true beside a number, and of a number in a text that many zeros.
+    given = np.array(content, object).ravel().tolist()
+    strange = [v for v in given if (type(v) is not str if text else type(v) is bool)]
+    if strange and tensor.datatype != "BOOL":
+        raise PlanError(
+            f"found {strange[0]!r:.60} for {tensor.name!r}; want {tensor.datatype}",
+            source,
+        )
     require_dtype(source, tensor, array)
     return _shaped(source, spec, tensor, array, shape)
 

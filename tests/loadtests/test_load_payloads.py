@@ -133,6 +133,12 @@ def test_sequences_of_perf_analyzer_are_sent_one_after_the_other(tmp_path) -> No
         ("data.json", {"data": [{"x": [1, 2]}]}, "2 values for 'x'"),
         ("data.json", {"data": [{"x": ["a", "b", "c"]}]}, "want FP32"),
         ("data.json", {"data": [{"x": [[1], [2, 3]]}]}, "lists of different lengths"),
+        ("data.json", {"data": [{"x": [1, True, 3]}]}, "found True for 'x'; want FP32"),
+        (
+            "data.json",
+            {"data": [{"x": [1e39, 2, 3]}]},
+            "found 1e+39 for 'x'; want FP32",
+        ),
         ("data.json", {"data": [{"x": {"b64": "%"}}]}, "not valid base64"),
         (
             "data.json",
@@ -161,6 +167,30 @@ def test_a_file_that_does_not_fit_is_told_with_its_name_and_place(
         list(rows_of(file, BATCHED))
     assert told in str(refused.value)
     assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "told"),
+    [
+        ("INT8", [1, 300], "found 300 for 'x'; want INT8, from -128 to 127"),
+        ("UINT8", [-1], "found -1 for 'x'; want UINT8, from 0 to 255"),
+        ("INT32", [1, 1.5], "found float64 for 'x'; want INT32"),
+        ("INT32", [True], "found True for 'x'; want INT32"),
+        ("INT32", ["1"], "for 'x'; want INT32"),
+        ("FP16", [70_000], "found 70000 for 'x'; want FP16, from -65504"),
+        ("BYTES", ["a", 5], "found 5 for 'x'; want BYTES"),
+        ("BYTES", [None], "found None for 'x'; want BYTES"),
+    ],
+)
+def test_a_value_that_would_be_sent_as_another_is_refused(
+    tmp_path, datatype, values, told
+) -> None:
+    spec = ModelSpec("m", "", (TensorSpec("x", datatype, (-1,)),), ())
+    file = as_json(tmp_path, {"data": [{"x": values}]})
+    with pytest.raises(PlanError) as refused:
+        list(rows_of(file, spec))
+    assert f"{file}: data[0]" in str(refused.value)
+    assert told in str(refused.value)
 
 
 def test_a_batch_that_is_not_sent_is_refused(tmp_path) -> None:

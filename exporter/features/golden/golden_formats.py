@@ -6,6 +6,8 @@ import csv
 import io
 import itertools
 import json
+import math
+import operator
 import zipfile
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -208,19 +210,59 @@ def _json(raw: bytes, file: str) -> dict[str, Array]:
 def _tensor(tensor: Any, file: str, number: int) -> tuple[str, Array]:
     name = str(tensor.get("name", "")) if isinstance(tensor, dict) else ""
     try:
-        shape = [int(size) for size in tensor["shape"]]
-        dtype = array_dtype(str(tensor["datatype"]))
-        data = tensor["data"]
-        if dtype.kind == "O":
-            flat = np.array(data, dtype=object).ravel()
-            array = np.empty(flat.size, dtype=object)
-            array[:] = [str(item).encode() for item in flat]
-        else:
-            array = np.array(data, dtype=dtype).ravel()
+        shape = [operator.index(size) for size in tensor["shape"]]
+        datatype = str(tensor["datatype"])
+        array = _values(np.array(tensor["data"], dtype=object).ravel(), datatype)
         return name, array.reshape(shape)
+    except _NotInDatatypeError as error:
+        reason = str(error)
     except (KeyError, TypeError, ValueError, OverflowError, ProtocolError) as error:
         reason = f"is not a tensor with name, datatype, shape and data: {error}"
-        raise GoldenDataError(file, reason, name=name or None, row=number) from None
+    raise GoldenDataError(file, reason, name=name or None, row=number)
+
+
+class _NotInDatatypeError(Exception):
+    """A value that the tensor's datatype does not have."""
+
+    def __init__(self, value: Any, datatype: str, takes: str) -> None:
+        super().__init__(
+            f"found {value!r:.60}; {datatype} takes {takes}: correct the value, or the "
+            "datatype"
+        )
+
+
+def _values(given: Array, datatype: str) -> Array:
+    """Return JSON values (N,) in their datatype, each as it is written."""
+    dtype = array_dtype(datatype)
+    values, numbers = given.tolist(), {int, float}
+    if dtype.kind == "O":
+        kinds, takes = {str, int, float}, "text"
+    elif dtype.kind == "b":
+        kinds, takes = {bool, int}, "true and false"
+    elif dtype.kind == "f":
+        kinds, takes = numbers, f"numbers up to {float(np.finfo(dtype.name).max):g}"
+    else:
+        limits = np.iinfo(dtype.name)
+        kinds, takes = numbers, f"whole numbers from {limits.min} to {limits.max}"
+    if not set(map(type, values)) <= kinds:
+        wrong = next(value for value in values if type(value) not in kinds)
+        raise _NotInDatatypeError(wrong, datatype, takes)
+    if dtype.kind == "O":
+        array = np.empty(len(values), dtype=object)
+        array[:] = [str(value).encode() for value in values]
+        return array
+    if dtype.kind in "iu":
+        # Also NaN, whose remainder is NaN.
+        bad = (v for v in values if v % 1 or not limits.min <= v <= limits.max)
+    elif dtype.kind == "b":
+        bad = (v for v in values if v not in {0, 1})
+    else:
+        with np.errstate(over="ignore"):
+            infinite = np.isinf(given.astype(np.float64).astype(dtype))
+        bad = (v for v in given[infinite].tolist() if abs(v) != math.inf)
+    for value in bad:
+        raise _NotInDatatypeError(value, datatype, takes)
+    return np.array(values, dtype=dtype)
 
 
 def _concatenated(parts: Mapping[str, Sequence[Array]], file: str) -> dict[str, Array]:

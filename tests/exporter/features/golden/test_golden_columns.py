@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 
 import numpy as np
@@ -40,6 +41,33 @@ def test_names_that_end_in_numbers_are_names(tmp_path) -> None:
     assert prepared.inputs["INPUT__0"].tolist() == [[1.5, 2], [2.5, 3]]
     assert prepared.inputs["INPUT__1"].tolist() == [[7], [8]]
     assert prepared.expected["OUTPUT__0"].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "values", "told"),
+    [
+        ("INT32", [1, 2.5], "found 2.5; INT32 takes whole numbers from -2147483648"),
+        ("UINT8", [1, 256], "found 256; UINT8 takes whole numbers from 0 to 255"),
+        ("INT64", [1, True], "found True; INT64 takes"),
+        ("INT64", [1, "2"], "found '2'; INT64 takes"),
+        ("FP32", [1, True], "found True; FP32 takes numbers"),
+        ("FP32", ["1.5", 2], "found '1.5'; FP32 takes numbers"),
+        ("FP32", [1, 1e39], "found 1e+39; FP32 takes numbers"),
+        ("BOOL", [True, 2], "found 2; BOOL takes true and false"),
+        ("BYTES", ["a", None], "found None; BYTES takes text"),
+    ],
+)
+def test_a_value_that_a_datatype_does_not_have_is_refused_in_json(
+    tmp_path, datatype, values, told
+) -> None:
+    path = tmp_path / "golden.json"
+    good = {"name": "x", "datatype": "INT8", "shape": [1, 1], "data": [[1]]}
+    bad = {"name": "y", "datatype": datatype, "shape": [1, 2], "data": [values]}
+    path.write_text(json.dumps([{"inputs": [good]}, {"inputs": [good, bad]}]))
+    with pytest.raises(GoldenDataError) as refused:
+        golden_data.read(GoldenData(file=path))
+    assert "row 1: 'y': " + told in str(refused.value)
+    assert str(refused.value).endswith(": correct the value, or the datatype")
 
 
 def test_text_of_digits_stays_text(tmp_path) -> None:
