@@ -9,8 +9,8 @@ import argparse
 import contextlib
 import json
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from attacks import ATTACKS, Attack, Target
 
@@ -27,22 +27,11 @@ def main() -> None:
     os.nice(19)  # on a machine of its own it would take no time from the sidecar
     named = json.loads(arguments.target)
     target = Target(**{key: tuple(where) for key, where in named.items()})
-    results: dict[str, tuple[int, int]] = {}
+    chosen = [each for each in ATTACKS if each.name in arguments.names]
     until = time.monotonic() + arguments.seconds
-
-    def attack(chosen: Attack) -> None:
-        results[chosen.name] = tried(chosen, target, until)
-
-    threads = [
-        threading.Thread(target=attack, args=(each,))
-        for each in ATTACKS
-        if each.name in arguments.names
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(json.dumps(results))
+    with ThreadPoolExecutor(len(chosen)) as threads:
+        results = threads.map(lambda each: tried(each, target, until), chosen)
+        print(json.dumps({a.name: r for a, r in zip(chosen, results, strict=True)}))
 
 
 def tried(attack: Attack, target: Target, until: float) -> tuple[int, int]:

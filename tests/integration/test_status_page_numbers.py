@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from fake_triton import FakeModel, FakeTriton
+from meanwhile import repeated
 from playwright.sync_api import expect
 from status_pages import WAIT_MS, table
 from waiting import wait_until
@@ -381,20 +381,14 @@ def test_each_of_several_probes_of_a_model_is_named(sidecar, opened) -> None:
 @contextlib.contextmanager
 def steady(fake: FakeTriton, model: str, per_second: float) -> Generator[None]:
     """Let a model serve so many requests a second, however late this thread is."""
-    ended = threading.Event()
+    begun, served = time.monotonic(), 0
 
     def serve() -> None:
-        begun, served = time.monotonic(), 0
-        while not ended.wait(0.02):
-            due = int(per_second * (time.monotonic() - begun))
-            if due > served:
-                fake.served(model, due - served)
-            served = due
+        nonlocal served
+        due = int(per_second * (time.monotonic() - begun))
+        if due > served:
+            fake.served(model, due - served)
+        served = due
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
+    with repeated(serve, 0.02):
         yield
-    finally:
-        ended.set()
-        thread.join()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import urllib3
 from llm_clients import Clients
+from meanwhile import repeated
 from small_models import config as small_config
 from small_models import write_model
 from waiting import patience
@@ -154,15 +155,7 @@ def test_what_runs_and_waits_is_shown_while_it_does(server, config, start_sideca
     sidecar = start_sidecar(config)
     sidecar.wait(lambda page: counted(page, "output") == 0)
     clients = Clients(server)
-    stop = threading.Event()
-
-    def load():
-        while not stop.is_set():
-            clients.ask(48, tokens=200, at_once=24)
-
-    thread = threading.Thread(target=load)
-    thread.start()
-    try:
+    with repeated(lambda: clients.ask(48, tokens=200, at_once=24)):
         sidecar.wait(
             lambda page: (
                 (page.value("triton_backend_requests_running", **LLM) or 0) >= 10
@@ -170,9 +163,6 @@ def test_what_runs_and_waits_is_shown_while_it_does(server, config, start_sideca
                 > 0.3
             )
         )
-    finally:
-        stop.set()
-        thread.join()
     # Probes that the full queue held too long were given up: their tokens are unknown.
     sidecar.wait(lambda page: agrees(clients, unknown_of(page) * MOST_TOKENS)(page))
 

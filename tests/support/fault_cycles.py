@@ -6,10 +6,10 @@ import contextlib
 import json
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from meanwhile import repeated
 from waiting import PATIENCE_SECONDS, wait_until
 
 from exporter.errors import TritonError
@@ -153,18 +153,9 @@ class Client:
 def asking(http: str) -> Generator[list[str]]:
     """Somebody who asks `double` again and again; what the answers were so far."""
     answers: list[str] = []
-    over = threading.Event()
-
-    def ask() -> None:
-        with Client(http) as client:
-            while not over.wait(0.01):
-                answers.append(client.double())
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
+    with (
+        Client(http) as client,
+        repeated(lambda: answers.append(client.double()), 0.01),
+    ):
         wait_until(lambda: answers, "somebody asks")
         yield answers
-    finally:
-        over.set()
-        thread.join()

@@ -7,9 +7,9 @@ import http.client
 import itertools
 import re
 import statistics
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -168,28 +168,18 @@ class HonestClients:
             acts.append(lambda: self._post("/v1/traces", full_batch(next(numbers))))
         acts += [partial(self._reader.scrape, path) for path in _PAGES]
         until = time.monotonic() + seconds
-        threads = [
-            threading.Thread(target=_keep_on, args=(_BUSY_PERIOD, act, Tally(), until))
-            for act in acts * _BUSY_CLIENTS
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(acts) * _BUSY_CLIENTS) as threads:
+            for act in acts * _BUSY_CLIENTS:
+                threads.submit(_keep_on, _BUSY_PERIOD, act, Tally(), until)
 
     def spell(self, seconds: float) -> Seen:
         """Send for so long."""
         self._pages.clear()
         tallies = {kind: Tally() for kind in self._kinds}
         until = time.monotonic() + seconds
-        threads = [
-            threading.Thread(target=_keep_on, args=(*self._kinds[kind], tally, until))
-            for kind, tally in tallies.items()
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(tallies)) as threads:
+            for kind, tally in tallies.items():
+                threads.submit(_keep_on, *self._kinds[kind], tally, until)
         pages = self._pages or [b""]
         serving = [value for page in pages for value in _SERVING.findall(page)]
         resident = [float(v) for page in pages for v in _RESIDENT.findall(page)]

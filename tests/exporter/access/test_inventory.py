@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from accesses import access_to
@@ -260,16 +260,13 @@ def test_two_probes_that_fail_together_both_get_the_signature_that_one_of_them_r
     used = looked.board.current.models[A]
     fake.add(WIDER)
     fake.on("model_metadata", model="a").reply(Slow(0.3))
-    found = []
-
-    def doubt():
-        found.append(changed_signature(looked.access, used, timeout_seconds=10))
-
-    probes = [threading.Thread(target=doubt) for _ in range(4)]
-    for probe in probes:
-        probe.start()
-    for probe in probes:
-        probe.join()
+    with ThreadPoolExecutor(4) as probes:
+        found = list(
+            probes.map(
+                lambda _: changed_signature(looked.access, used, timeout_seconds=10),
+                range(4),
+            )
+        )
     assert [spec.inputs[0].shape for spec in found] == [(-1, 9)] * 4
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
@@ -63,12 +63,7 @@ def test_a_reader_is_never_called_by_two_taps_at_once():
         done.extend(batch)
 
     hub.subscribe(lambda _: True, slow)
-    taps = [
-        threading.Thread(target=hub.publish, args=([a_request("a")],)) for _ in range(8)
-    ]
-    for tap in taps:
-        tap.start()
-    for tap in taps:
-        tap.join(10)
+    with ThreadPoolExecutor(8) as taps:
+        taps.map(hub.publish, [[a_request("a")] for _ in range(8)])
     assert len(done) == 8
     assert most == 1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from meanwhile import repeated
 
 from exporter import errors
 from exporter.access.own_traffic import (
@@ -180,25 +181,19 @@ def test_a_request_lost_is_lost_on_every_step():
 
 
 def test_no_look_ever_sees_a_request_twice_or_not_at_all():
-    ledger, stop, wrong = OwnTraffic(run_id="run"), threading.Event(), []
+    ledger, begun = OwnTraffic(run_id="run"), 0
 
     def look():
-        while not stop.is_set():
-            least = begun
-            counts = ledger.counts(KEY)
-            in_flight = counts.in_flight.requests
-            if not 0 <= in_flight <= 1 or in_flight + counts.ok < least:
-                wrong.append(counts)
+        least = begun
+        counts = ledger.counts(KEY)
+        in_flight = counts.in_flight.requests
+        assert 0 <= in_flight <= 1
+        assert in_flight + counts.ok >= least
 
-    begun = 0
-    thread = threading.Thread(target=look)
-    thread.start()
-    for number in range(3000):
-        with ledger.request([(KEY, 1)]):
-            begun = number + 1
-    stop.set()
-    thread.join()
-    assert not wrong
+    with repeated(look):
+        for number in range(3000):
+            with ledger.request([(KEY, 1)]):
+                begun = number + 1
     assert ledger.counts(KEY) == OwnCounts(ok=3000, done=Booking(3000, 3000, {1: 3000}))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -28,14 +28,8 @@ def test_all_listeners_share_one_slot_that_is_free_three_quarters_of_the_time():
         spans.append((started, time.monotonic()))
 
     listeners = (admission.web, admission.tap, admission.grpc)
-    threads = [
-        threading.Thread(target=listener.parsing.run, args=(parse,))
-        for listener in listeners
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        threads.map(lambda listener: listener.parsing.run(parse), listeners)
     spans.sort()
     for (_, ended), (started, _) in pairwise(spans):
         assert started - ended > 0.29

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
 from abandoned_journals import abandoned, site_of, stop_of, stopped_by
+from meanwhile import repeated
 from waiting import patience, wait_until
 
 from exporter import cli
@@ -340,23 +341,14 @@ def test_a_second_run_of_the_same_name_is_refused(tmp_path: Path) -> None:
 
 def test_a_journal_is_never_to_be_had_before_it_is_locked(tmp_path: Path) -> None:
     """`undo` at any moment finds no journal, or one whose run goes on."""
-    over = threading.Event()
-    undone: list[str] = []
 
-    def undo_all_the_time() -> None:
-        while not over.is_set():
-            undone.extend(run.run for run in undo_all(tmp_path) if not run.busy)
+    def undo() -> None:
+        assert all(run.busy for run in undo_all(tmp_path))
 
-    undoing = threading.Thread(target=undo_all_the_time)
-    undoing.start()
-    try:
+    with repeated(undo):
         for number in range(200):
             journal = Journal.create(tmp_path, f"run-{number}")
             entry = journal.open("freeze_server", {"processes": []})
             assert journal.contents().entries == (entry,)
             journal.closed(entry)
             journal.end()
-    finally:
-        over.set()
-        undoing.join()
-    assert undone == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from meanwhile import repeated
 
 from drift.features import Schema, Tensor
 from exporter.output.exposition import parse_text, render
@@ -252,24 +253,9 @@ def test_the_promise_of_a_short_reference_is_marked_as_not_kept(bench, entry):
 def test_rows_from_many_threads_are_all_counted(bench, entry):
     bench.watch(entry)
     requests = [bench.rows(7) for _ in range(50)]
-    stop = threading.Event()
-
-    def send():
-        for request in requests:
-            bench.send(request)
-
-    def look():
-        while not stop.is_set():
-            bench.collector.collect()
-
-    looking = threading.Thread(target=look)
-    senders = [threading.Thread(target=send) for _ in range(4)]
-    for thread in (looking, *senders):
-        thread.start()
-    for thread in senders:
-        thread.join()
-    stop.set()
-    looking.join()
+    with repeated(bench.collector.collect), ThreadPoolExecutor(4) as senders:
+        for _ in range(4):
+            senders.submit(lambda: [bench.send(request) for request in requests])
     bench.collect()
     assert bench.value("triton_drift_rows_total", "m", "inputs") == 4 * 50 * 7
 
