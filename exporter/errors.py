@@ -120,7 +120,7 @@ class PartialResultError(TritonwatchError):
 
     def __init__(self, samples: Sequence[AnySample], cause: SourceError) -> None:
         self.samples = samples
-        super().__init__(f"{type(cause).__name__}: {cause}")
+        super().__init__(str(cause))
 
 
 class SourceError(TritonwatchError):

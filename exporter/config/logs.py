@@ -14,7 +14,7 @@ import structlog
 from exporter.system.standard_error import STANDARD_ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from exporter.config.configuration import LogSettings
 
@@ -164,14 +164,14 @@ def _remember(
             "at": time.time(),
             "level": event["level"],
             "event": str(event["event"])[:_SHOWN_CHARACTERS],
-            "detail": _detail(event)[:_SHOWN_CHARACTERS],
+            "detail": readable(event)[:_SHOWN_CHARACTERS],
             "model": event.get("model"),
         }
     )
     return event
 
 
-def _detail(event: structlog.typing.EventDict) -> str:
+def readable(event: Mapping[str, Any]) -> str:
     """Return the fields of an event for a reader: what it is about, then why."""
     fields = {
         key: value

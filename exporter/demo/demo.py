@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from exporter.demo.demo_config import (
 )
 from exporter.demo.demo_readings import Reader, Troubles
 from exporter.demo.demo_scenarios import SCENES, Act, Stage
-from exporter.demo.demo_screen import Screen
+from exporter.demo.demo_screen import Screen, log_text
 from exporter.demo.demo_traffic import Mirror, Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
 from exporter.network.addresses import host_port
@@ -239,8 +238,7 @@ class _Watch:
                 self._play(due - started)
                 self._revive()
                 for line in sidecar:
-                    text = re.sub(r"^ts=\S+ level=", "", line.strip())
-                    self._screen.event(f"sidecar: {text}")
+                    self._screen.event(f"sidecar: {log_text(line)}")
                 self._poll()
 
     def _play(self, elapsed_seconds: float) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import textwrap
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, TextIO
+
+from exporter.config.logs import readable
 
 if TYPE_CHECKING:
     from exporter.demo.demo_readings import ModelReading, Reading
@@ -18,6 +22,17 @@ _COLUMNS: Final = (
     ("MODEL", 14), ("STATE", 8), ("REQ/S", 6), ("P50 ms [95 %]", 19), ("TAIL ms [95 %]", 23),
     ("ACCURACY", 9), ("DRIFT", 14),
 )  # fmt: skip
+
+
+def log_text(line: str) -> str:
+    """Return a line of the sidecar's log (logfmt) for a reader; others as they are."""
+    try:
+        fields = dict(part.split("=", 1) for part in shlex.split(line))
+    except ValueError:
+        return line.strip()
+    if "event" not in fields:
+        return line.strip()
+    return f"{fields['event'].replace('_', ' ')}: {readable(fields)}"
 
 
 class Screen:
@@ -36,7 +51,11 @@ class Screen:
         clock = time.strftime("%H:%M:%S")
         for line in text.splitlines():
             if self._table:
-                self._events.append(f"{clock}  {line}")
+                self._events.extend(
+                    textwrap.wrap(
+                        f"{clock}  {line}", _width(), subsequent_indent=" " * 10
+                    )
+                )
             else:
                 self._print(f"{clock}  {line}")
 
@@ -60,7 +79,7 @@ class Screen:
         print(line, file=self._out, flush=True)
 
     def _draw(self, reading: Reading) -> None:
-        width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+        width = _width()
         lines = [reading.summary, reading.energy, *reading.streamed, ""]
         lines.append(_row([name for name, _ in _COLUMNS]))
         lines += [
@@ -73,6 +92,10 @@ class Screen:
         self._out.write(back + "".join(f"{line[:width]}\n" for line in lines))
         self._out.flush()
         self._drawn = len(lines)
+
+
+def _width() -> int:
+    return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
 def _row(cells: list[str]) -> str:

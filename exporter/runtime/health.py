@@ -243,7 +243,7 @@ class CollectorRunner:
         except errors.SourceError as error:
             late = isinstance(error, errors.DeadlineError)
             if not (late and self._keep_held_up(started)):
-                self.meter.failed(duration, f"{type(error).__name__}: {error}")
+                self.meter.failed(duration, str(error))
         except Exception as error:  # noqa: BLE001 - metered, and logged once
             self.meter.broken(duration, error)
         else:

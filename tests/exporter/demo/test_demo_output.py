@@ -8,7 +8,7 @@ import re
 import pytest
 
 from exporter.demo.demo_readings import Reader
-from exporter.demo.demo_screen import WIDTH, Screen
+from exporter.demo.demo_screen import WIDTH, Screen, log_text
 
 POWER = 'triton_host_power_watts{domain="host",source="model"} 30\n'
 OF_IT = 'model="diabetes",version="1"'
@@ -232,3 +232,24 @@ def test_rates_are_of_the_last_seconds_so_that_a_counter_read_seldom_shows_no_ze
     rates = [float(re.search(r"([\d.]+) requests/s", line)[1]) for line in shown[1:]]
     assert all(5 <= rate <= 13 for rate in rates[5:10])
     assert rates[-1] == 0
+
+
+def test_an_event_of_the_log_reads_as_text():
+    line = (
+        "ts=2026-11-28T19:19:27Z level=warning event=collector_failed "
+        'collector=statistics reason="no result \\"yet\\" within 0.9 s" lines_lost=3\n'
+    )
+    said = 'collector failed: statistics; no result "yet" within 0.9 s'
+    assert log_text(line) == said
+    for other in ("Traceback (most recent call last):", "it's \"half", "a=b"):
+        assert log_text(f"{other}\n") == other
+
+
+def test_a_long_event_in_the_table_is_wrapped_and_not_cut():
+    out = Terminal()
+    screen = Screen(out)
+    screen.event("sidecar: " + "reason " * 30 + "last")
+    screen.show(read(SERVES), 0.0)
+    lines = out.getvalue().splitlines()
+    assert any(line.endswith("last") for line in lines)
+    assert max(map(len, lines)) <= WIDTH + len("\x1b[15F\x1b[J")
