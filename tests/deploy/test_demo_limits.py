@@ -1,4 +1,4 @@
-"""The demo's limits on its language model, compared with the model's documented formulas."""
+"""The demo's limits: on its language model as documented, on accuracies without false alarms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import yaml
 
 from exporter.demo.demo_traffic import RATE
+from exporter.features.golden.golden_budget import loss_chart
+from exporter.features.golden.golden_settings import GoldenSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DEMO = yaml.safe_load((DEPLOY / "demo.yaml").read_text("utf-8"))
@@ -45,3 +47,17 @@ def test_the_demos_goodput_objective_holds_at_the_worst_documented_load_only():
     alone = seconds("prefill_ms") + seconds("prefill_ms_per_token") * LONGEST_PROMPT
     gap = step / (1 - RATE * alone)
     assert 2 * gap <= limits["mean_gap_seconds"]
+
+
+def test_an_open_demo_shows_no_false_loss_of_accuracy_for_a_day():
+    labelled = [
+        GoldenSettings.model_validate(probe)
+        for probe in DEMO["probes"]
+        if "label" in probe.get("data", {})
+    ]
+    assert len(labelled) == 3
+    for settings in labelled:
+        samples = settings.idle_requests_per_second * settings.samples_per_request
+        for accuracy in (0.7412, 0.971):
+            days = loss_chart(settings, accuracy).arl / samples / 86_400
+            assert days > 1, settings.name
