@@ -81,7 +81,7 @@ class Report:
     def held_back(self) -> str:
         """Return what the next pair waits for, and for how long; "" if for nothing."""
         if self.document["problem"]:
-            return f"; stopped: {self.document['problem']}"
+            return f"; waiting: {self.document['problem']}"
         wait, budget = self.document["next_pair"], self.settings.budget
         if wait is None or wait["limit"] == "rate":
             return ""

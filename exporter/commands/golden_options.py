@@ -75,11 +75,19 @@ def _run_golden(options: argparse.Namespace) -> int:
         answers = golden_command.record(wanted, options.output, progress)
     else:
         answers = golden_command.ask(wanted, progress)
+    width = max(map(len, answers.scores), default=0)
     for metric, value in answers.scores.items():
-        print(f"{metric} {value:.6g}")
+        print(f"{metric:<{width}}  {value:.6g}")
     print(f"sha256 {answers.golden.sha256}  {answers.golden.rows} rows  {options.data}")
     if recorded:
         print(
             f"recorded {answers.spec.name} version {answers.spec.version} in {options.output}"
         )
-    return 0 if answers.scores.get("match", 1.0) == 1.0 else 1
+    match, rows = answers.scores.get("match"), answers.golden.rows
+    if match is None or match == 1.0:
+        if match is not None:
+            print(f"All {rows} answers match the recorded ones.")
+        return 0
+    wrong = round((1.0 - match) * rows)
+    print(f"{wrong} of {rows} answers do not match the recorded ones.")
+    return 1

@@ -94,7 +94,7 @@ def test_a_model_that_is_gone_for_a_while_costs_time_and_no_pair(
         arguments=["--load-model=old", "--load-model=new"],
     )
     model = f"http://{server.http}/v2/repository/models/new"
-    stopped = "undecided so far; stopped: new is not among the server's ready models"
+    stopped = "undecided so far; waiting: new is not among the server's ready models"
     with subprocess.Popen(
         [
             *(COMMAND, *compare_arguments(server, tmp_path)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from golden_probing import HELD_OUT, labelled, record
@@ -33,10 +35,20 @@ class TestRecording:
         arguments = ["golden", "score", "--model", "digits_fp32", "--label", "label"]
         arguments += ["--grpc", server.grpc, "--data", str(recorded)]
         assert main(arguments) == 0
-        assert "match 1\n" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert re.search(r"^match +1$", said, re.MULTILINE)
+        assert said.endswith("All 449 answers match the recorded ones.\n")
+        columns = [line.split() for line in said.splitlines() if line[0].islower()]
+        starts = {
+            said.splitlines()[n].rindex(c[1])
+            for n, c in enumerate(columns)
+            if len(c) == 2
+        }
+        assert len(starts) == 1, said
         lie("digits_fp32", "shifted_class")
         assert main(arguments) == 1
-        assert "match 0\n" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert said.endswith("449 of 449 answers do not match the recorded ones.\n")
 
     @pytest.mark.parametrize(
         ("fault", "told"),
