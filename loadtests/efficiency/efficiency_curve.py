@@ -25,6 +25,7 @@ from loadtests.profiles.profile import Phase
 from loadtests.profiles.rate_profiles import SpecPower
 from loadtests.result import Outcome, Verdict
 from loadtests.scenario import ClosedLoop
+from pages import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _CALIBRATIONS: Final = 3
 _DISCARDED: Final = 1
 _MOST_BLOCKS: Final = 20
+_MOST_MISSED: Final = 0.1
 _BLOCK_SECONDS: Final = 1.0
 
 
@@ -210,6 +212,13 @@ def verdict_of(
     for calibration in calibrations:
         reasons += [f"calibration: {why}" for why in calibration.verdict.reasons]
         warnings += [f"calibration: {why}" for why in calibration.verdict.warnings]
+    # The failed requests took energy, too: it would count as that of the answers.
+    reasons += [
+        f"level {level.name}: {units.percent(level.miss_ratio)} of the requests had no "
+        "correct answer"
+        for level in levels
+        if level.miss_ratio > _MOST_MISSED
+    ]
     if not all(power.known for level in levels for power in level.power):
         reasons.append("power was not known all the time")
     if result.about.interrupted:

@@ -392,3 +392,19 @@ def steady(fake: FakeTriton, model: str, per_second: float) -> Generator[None]:
 
     with repeated(serve, 0.02):
         yield
+
+
+def test_without_an_answer_of_the_server_nothing_is_said_of_its_models(
+    shown, sidecar
+) -> None:
+    down = {"server": {"up": False, "ready": False}, "models": []}
+    page = shown({}, **down)
+    tiles = page.get_by_role("region", name="At a glance")
+    expect(tiles).to_contain_text("models SERVING", timeout=WAIT_MS)
+    expect(tiles).not_to_contain_text("of 0 models")
+    serving = page.locator("#does-it-really-serve > summary")
+    expect(serving).to_contain_text("no models are known")
+    page.goto(f"http://127.0.0.1:{sidecar.port}/?model=m")
+    subject = page.locator("#subject")
+    expect(subject).to_contain_text("m", timeout=WAIT_MS)
+    expect(subject).not_to_contain_text("holds no such model")

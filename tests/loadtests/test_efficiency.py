@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from fake_triton import FakeModel, FakeTriton
+from fake_triton import UNAVAILABLE, FakeModel, FakeTriton
 from load_runs import about
 
 from exporter.cli import main
@@ -97,10 +97,15 @@ def test_energy_between_two_instants_is_what_the_counter_rose():
 
 
 @pytest.fixture
-def metered_run():
+def fake():
+    with FakeTriton([FakeModel("m"), FakeModel("n")]) as fake:
+        yield fake
+
+
+@pytest.fixture
+def metered_run(fake):
     """Of two models, with Ctrl-C as its first event."""
     with (
-        FakeTriton([FakeModel("m"), FakeModel("n")]) as fake,
         metering.PowerMeter({"gpu": ScriptedPower()}) as meter,
     ):
         scenario = Scenario.model_validate(
@@ -122,6 +127,16 @@ def test_an_interrupted_curve_does_not_wait_for_its_levels(metered_run):
         follow=print,
     )
     assert "it was interrupted" in found.reasons
+
+
+def test_a_level_whose_requests_fail_has_no_joules_to_believe(metered_run, fake):
+    run = dataclasses.replace(metered_run, stop=lambda: False)
+    mix = prepared(run.scenario)
+    fake.on("infer").reply(UNAVAILABLE)
+    found = measure(run, mix, level_seconds=0.2, maximum_per_second=100.0, follow=print)
+    assert not found.valid
+    assert "level 50 %: 100 % of the requests had no correct answer" in found.reasons
+    assert not any(reason.startswith("level idle: 1") for reason in found.reasons)
 
 
 def test_an_interrupted_comparison_starts_no_further_pair(metered_run):

@@ -253,7 +253,7 @@ function servingTile(found, tile) {
   const unproven = found.models.length - judged.length;
   const notes = [...unwell, ...(unproven ? [`${unproven} unproven`] : [])];
   const state = well < judged.length ? "bad" : judged.length && !unproven ? "good" : "";
-  return tile([`of ${judged.length} models SERVING`, ...notes].join("; "), judged.length ? well : UNKNOWN, state);
+  return tile([judged.length ? `of ${judged.length} models SERVING` : "models SERVING", ...notes].join("; "), judged.length ? well : UNKNOWN, state);
 }
 
 function tiles(found, traffic) {
@@ -302,7 +302,7 @@ function truth(found) {
   const fine = (m) => (m.state === "SERVING" ? "good" : "");
   const answer = (m, value) => (value ? make("span", { class: fine(m) }, "yes") : word(value, "", "no"));
   const serving = found.models.filter((m) => m.serving).length;
-  return [`${serving} of ${found.models.length} models answered their latest probes`,
+  return [found.models.length ? `${serving} of ${found.models.length} models answered their latest probes` : "no models are known",
     note("Ready is reported by the server. Serving is measured: the model answered an inference request correctly."),
     table("Readiness and probes by model", found.models, [
       ["model", (m) => m.model], ["version", (m) => m.version],
@@ -315,7 +315,7 @@ function draw(found) {
   const time = Date.now() / 1000;
   document.getElementById("version").textContent = found.tritonwatch.version;
   if (ONE !== null) {
-    replace("subject", make("a", { href: "." }, "all models"), ` › ${ONE}${found.models.length ? "" : ": Triton holds no such model"}`);
+    replace("subject", make("a", { href: "." }, "all models"), ` › ${ONE}${found.models.length || !found.server.up ? "" : ": Triton holds no such model"}`);
   }
   const state = found.server.up == null ? (found.findings.length ? "not known" : "starting") : found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
   document.getElementById("server").replaceChildren(
