@@ -36,6 +36,8 @@ class Inventory:
     """Models that are ready in the index, but not by their own readiness."""
     loaded_at: Mapping[ModelKey, float] = field(default_factory=dict)
     """When the latest load of each was noticed; without those that none was seen of."""
+    is_late: bool = False
+    """True if it is not up because its answer was late: it still has what was sent to it."""
     unreadable: Mapping[ModelKey, str] = field(default_factory=dict)
     """Ready models whose signature could not be read, and why."""
 

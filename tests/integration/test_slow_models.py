@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import time
 import urllib.request
 
@@ -122,14 +124,39 @@ def test_a_model_whose_queue_is_full_is_slow_and_down_only_once_it_hangs(
         return sum(page.sum("triton_probe_total", outcome=o) for o in outcomes)
 
     with Client(server.grpc, "queued", (1, 1), users=6):
-        # Of these, Triton counts none that the full queue refuses.
-        page = sidecar.wait(lambda p: probes(p, "unavailable", "backlog") >= 20)
         # The first may come before any read of the statistics.
-        assert probes(page, "unavailable") <= 3
+        first = sidecar.wait(lambda page: probes(page, "backlog"))
+        page = sidecar.wait(lambda page: probes(page, "unavailable", "backlog") >= 20)
+        assert probes(page, "unavailable") <= probes(first, "unavailable") + 2
         assert page.values(serving) == [1]
+        # Triton counts none that the full queue refuses.
         served = page.sum("triton_requests_total", model="queued", outcome="success")
         unknown = page.sum("triton_unattributed_requests_total", model="queued")
         assert served > 5 * unknown
         hang.touch()
         sidecar.wait(lambda page: page.values(serving) == [0])
         hang.unlink()
+
+
+def test_a_hung_model_is_not_asked_more_often_by_a_server_that_answers_late(
+    hang, server, settings, start_sidecar
+):
+    probe = {**PROBE, "models": {"include": ["hangs"]}}
+    hang.touch()
+    sidecar = start_sidecar(settings(server, probe=probe))
+
+    def sent(page):
+        return page.sum("triton_probe_total", model="hangs", outcome="timeout")
+
+    sidecar.wait(lambda page: sent(page) >= 5)
+    for _ in range(6):
+        # Not its backends: their silence can abort it.
+        os.kill(server.pid, signal.SIGSTOP)
+        sidecar.wait(lambda page: page.value("triton_up") == 0)
+        os.kill(server.pid, signal.SIGCONT)
+        sidecar.wait(lambda page: page.value("triton_up") == 1)
+        time.sleep(2)
+    # It still has them all, and only these: the next two in turn, and one early for each.
+    assert sent(sidecar.page()) <= 9
+    hang.unlink()
+    sidecar.wait(lambda page: page.values("triton_model_serving") == [1])

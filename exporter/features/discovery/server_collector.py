@@ -102,7 +102,14 @@ class ServerCollector:
         latest = {key: load.at for key, load in self._loads.latest.items()}
         loaded_at = {k: at for k, at in {**before, **latest}.items() if k in listed}
         found = Inventory(
-            True, is_ready, info, index, models, denying, loaded_at, unreadable
+            True,
+            is_ready,
+            info,
+            index,
+            models,
+            denying,
+            loaded_at,
+            unreadable=unreadable,
         )
         self._access.board.publish(found)
         unprobed = len(unreadable) + len(self._specs) - len(models)
@@ -132,10 +139,10 @@ class ServerCollector:
         self._readiness = self._make_asker()
         board = self._access.board
         known = board.current
-        gone = replace(known, up=False, ready=False, index=(), denying=frozenset())
-        board.publish(gone)
-        has_statistics = known.info is None or known.info.is_triton
         late = isinstance(error, errors.DeadlineError)
+        gone = replace(known, up=False, ready=False, index=(), denying=frozenset())
+        board.publish(replace(gone, is_late=late))
+        has_statistics = known.info is None or known.info.is_triton
         if self._ready is not None and not has_statistics and not late:
             # Nothing else would tell that it started anew.
             self._ready = set()
@@ -149,7 +156,7 @@ class ServerCollector:
             may_hang=_may_hang(known.info),
         )
         ready = answer.server is True
-        self._access.board.publish(replace(known, up=True, ready=ready))
+        self._access.board.publish(replace(known, up=True, ready=ready, is_late=False))
         samples = (Sample(catalogue.UP, 1), Sample(catalogue.READY, ready))
         return errors.PartialResultError(samples, error)
 

@@ -81,20 +81,25 @@ class SyntheticProbe:
         self._only_grpc: set[str] = set()
         self._backlogs: dict[ModelKey, Backlog] = {}
         self._loaded_at: Mapping[ModelKey, float] = {}
+        self._was_late = False
         self._tried = TriedInputs(access.clock)
         self._flights = RequestFlights(access.clock)
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model that is not left out, by every protocol it speaks."""
-        # A server that comes back has none of the requests that were given up, nor has a
+        # A server that was gone has none of the requests that were given up, nor has a
         # model that was loaded again.
-        kept = inventory.models if inventory.up else {}
+        kept = inventory.models if inventory.up or inventory.is_late else {}
         before, self._loaded_at = self._loaded_at, inventory.loaded_at
         self._backlogs = {
             key: backlog
             for key, backlog in list(self._backlogs.items())
             if key in kept and before.get(key) == inventory.loaded_at.get(key)
         }
+        if inventory.up and self._was_late:
+            for backlog in self._backlogs.values():
+                backlog.hurry()
+        self._was_late = inventory.is_late
         self._flights.keep(inventory.models)
         self._tried.keep(inventory.models)
         main = self._access.server.protocol

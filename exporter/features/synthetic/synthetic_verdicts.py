@@ -284,6 +284,10 @@ class Backlog:
         self._skips = min(max(1, 2 * self._skips), _MOST_SKIPPED)
         self._skips_left = self._skips
 
+    def hurry(self) -> None:
+        """Send a request early, as after an execution: the whole server may have hung."""
+        self._has_run = True
+
     def skips(self) -> bool:
         """Return whether this attempt sends nothing; counts down."""
         self._skips_left -= 1
