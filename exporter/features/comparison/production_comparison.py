@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.numerics.dependence import inflation, sequence_inflation
+from drift.numerics.dependence import sequence_inflation
 from exporter import catalogue
 from exporter.errors import InvalidRequestError
 from exporter.features.comparison.confidence import (
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 MOST_WINDOWS: Final = 256
 """Maximum of windows; of more, two neighbours are merged."""
+_FIRST_RESTART: Final = 64
+_MOST_SEQUENCES: Final = 40
 _MOST_MOVED: Final = 7 * BUCKETS_PER_OCTAVE
 """Ratios beyond a factor of 128 are not distinguished."""
 
@@ -189,36 +191,52 @@ class Outcomes:
             self._factor *= 2
 
     def difference(self, alpha: float) -> Interval | None:
-        """Challenger's share of successes less the champion's: both at half of alpha."""
-        if not self._held:
-            return None
-        stretches = np.array([*self._held, self._open])
-        shares = [_share(stretches[:, side], alpha / 2) for side in (0, 1)]
-        champion, challenger = shares
-        if champion is None or challenger is None:
-            return None
-        return Interval(
-            challenger.estimate - champion.estimate,
-            challenger.low - champion.high,
-            challenger.high - champion.low,
-            min(champion.pairs, challenger.pairs),
-            min(champion.worth, challenger.worth),
-            champion.withheld or challenger.withheld,
+        """Challenger's share of successes less the champion's, by stretch as a pair.
+
+        A challenger that begins to fail midway makes all stretches correlated, so that
+        the whole time claims nothing. So there are further sequences that begin after 64,
+        128, 256, ... stretches, with 1/2, 1/6, 1/12, ... of alpha: all hold at once, and
+        the narrowest counts. The first after a change begins at most twice as late.
+        """
+        stretches = np.array(self._held).reshape(-1, 2, 2)
+        found = []
+        for number in range(1, _MOST_SEQUENCES):
+            start = _FIRST_RESTART << (number - 2) if number > 1 else 0
+            if start % self._factor == 0:
+                begun, spent = start // self._factor, alpha / number / (number + 1)
+                found.append(_success_difference(stretches[begun:], spent))
+        known = [one for one in found if one is not None]
+        return min(
+            known, key=lambda one: (one.high - one.low, -one.pairs), default=None
         )
 
 
-def _share(stretches: Values, alpha: float) -> Interval | None:
-    """The share of successes of one model, from both counts of each stretch."""
-    successes, failures = stretches.sum(axis=0)
-    total = successes + failures
-    found = inflation(stretches.sum(axis=1), stretches[:, 1])
-    if not total:
+def _success_difference(stretches: Values, alpha: float) -> Interval | None:
+    """Return the difference over stretches (N, 2, 2) of time, of those with requests to both.
+
+    Their walk shows spells of failures that were seen. Where there were few or none, the
+    exact intervals of the two shares are wider, and they count.
+    """
+    stretches = stretches[stretches.sum(axis=2).all(axis=1)]
+    counts = stretches.sum(axis=2)
+    if not counts.size:
         return None
-    if found is None:
-        why = "requests in too few stretches of time so far"
-        return Interval(successes / total, 0.0, 1.0, round(total), 0.0, why)
-    phi = total / found.effective_samples(total, 1 - alpha)
-    return proportion(round(successes), round(total), alpha, phi)
+    weights = 2 * counts.prod(axis=1) / counts.sum(axis=1)
+    shares = stretches[:, :, 0] / counts
+    ahead = weights * (1 + shares[:, 1] - shares[:, 0])
+    walk = mean_ratio(weights, ahead, alpha, MIXTURE_WINDOWS)
+    requests = round(counts.sum(axis=0).min())
+    if walk is None:
+        estimate = float(ahead.sum() / weights.sum()) - 1
+        why = f"{len(counts)} of at least {WARM_UP_PAIRS} stretches of time"
+        return Interval(estimate, -1.0, 1.0, requests, 0.0, why)
+    sums = stretches.sum(axis=0).tolist()
+    x, y = (proportion(round(s), round(s + f), alpha / 2) for s, f in sums)
+    if x is None or y is None:
+        return None
+    low, high = min(walk.low, y.low - x.high), max(walk.high, y.high - x.low)
+    worth = requests * walk.worth / len(counts)
+    return Interval(walk.estimate, low, min(high, 1.0), requests, worth, walk.withheld)
 
 
 _SIDES: Final = ("champion", "challenger")

@@ -10,7 +10,13 @@ import math
 
 import numpy as np
 import pytest
-from dependent_latencies import COMPARED, outages, window_levels
+from dependent_latencies import (
+    COMPARED,
+    SIGMA,
+    autoregressive,
+    outages,
+    window_levels,
+)
 
 from exporter.features.comparison.answer_pairs import Answered, Pairs
 from exporter.features.comparison.confidence import LEAST_REQUESTS, Finding
@@ -147,6 +153,58 @@ def test_levels_of_windows_that_wander_are_hardly_ever_called(correlation):
     assert called <= 2 * MOST_CALLED
 
 
+def of_production(x, y, per=20):
+    """Of failures by request, the stretches after which mode ab calls a difference."""
+    outcomes = Outcomes()
+    parts = x.reshape(-1, per).sum(axis=1), y.reshape(-1, per).sum(axis=1)
+    for number, failed in enumerate(zip(*parts, strict=True), 1):
+        outcomes.add(np.array([[per - f, f] for f in failed], float))
+        if number % 5 == 0:
+            found = outcomes.difference(ALPHA)
+            if not found.low <= 0 <= found.high:
+                return number
+    return math.inf
+
+
+def failing_spells(rng, count):
+    """Failures whose probability wanders over some 200 requests, 5 % on average."""
+    level = np.log(autoregressive(rng, count, 0.995)) / SIGMA
+    return rng.random(count) < 1 / (1 + np.exp(3.5 - 1.5 * level))
+
+
+@pytest.mark.parametrize("per", [20, 100])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        outages,
+        failing_spells,
+        lambda rng, count: outages(rng, count, 100, 0.05),
+        lambda rng, count: outages(rng, count, 300),
+        lambda rng, count: outages(rng, count, share=0.003),
+        lambda rng, count: rng.random(count) < 0.01,
+    ],
+    ids=["outages", "spells", "long", "longer", "rare", "independent"],
+)
+def test_production_of_one_model_twice_is_hardly_ever_called(draw, per):
+    rng = np.random.default_rng(SEED)
+    requests = 300 * per
+    called = [
+        of_production(draw(rng, requests), draw(rng, requests), per)
+        for _ in range(RUNS)
+    ]
+    assert np.isfinite(called).sum() <= MOST_CALLED
+
+
+@pytest.mark.parametrize("begins", [70, 200, 1025])
+def test_a_challenger_that_begins_to_fail_is_called_before_twice_that_time_again(
+    begins,
+):
+    rng = np.random.default_rng(SEED)
+    x, y = rng.random((2, 20 * 3 * begins)) < 0.01
+    y[20 * begins :] |= rng.random(20 * 2 * begins) < 0.2
+    assert begins < of_production(x, y) <= 3 * begins
+
+
 def test_failures_of_production_in_one_stretch_of_time_say_little():
     def difference(failures):
         outcomes = Outcomes()
@@ -154,8 +212,11 @@ def test_failures_of_production_in_one_stretch_of_time_say_little():
             outcomes.add(np.array([[100.0, 0.0], [100.0 - failed, failed]]))
         return outcomes.difference(ALPHA)
 
-    spread, once = difference([5] * 40), difference([0] * 39 + [100] * 2)
-    assert spread.high < 0
+    spread, once = difference([5] * 60), difference([0] * 59 + [100] * 2)
+    assert -0.1 < spread.low < spread.estimate < spread.high < 0
+    assert spread.estimate == pytest.approx(-0.05)
     assert once.high > 0
-    assert difference([5] * 3).withheld
+    assert difference([5] * 49).withheld == "49 of at least 50 stretches of time"
+    never = difference([0] * 60)
+    assert never.low < -0.0005 < 0.0005 < never.high
     assert Outcomes().difference(ALPHA) is None
