@@ -320,7 +320,9 @@ def behind(spec: ModelSpec, failed: Verdict) -> Verdict:
 
 def is_rejected(verdict: Verdict) -> bool:
     """Return whether the queue of the model, or of a step, had no room for a request."""
-    return any(text in verdict.detail for text in errors.REJECTIONS)
+    return verdict.outcome in {"unavailable", "backlog"} and any(
+        text in verdict.detail for text in errors.REJECTIONS
+    )
 
 
 @dataclass(slots=True)
