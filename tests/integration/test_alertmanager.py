@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import pytest
 import yaml
 from monitoring import Alertmanager, Job
 from small_models import kill_stub
-from waiting import patience
+from waiting import wait_until
 
 from exporter.config.configuration import parse
 from exporter.features.slo.objectives import expanded
@@ -86,16 +85,14 @@ class Told:
         self.alertmanager = alertmanager
 
     def wait(self, what: str, found: Callable[[], Any], seconds: float = 60) -> Any:
-        deadline = time.monotonic() + patience(seconds)
-        while not (result := found()):
-            if time.monotonic() > deadline:
-                told = [
-                    (m["receiver"], m["status"], m["groupLabels"], len(m["alerts"]))
-                    for m in list(self.webhook.messages)
-                ]
-                pytest.fail(f"{what} did not come; there were {told}")
-            time.sleep(0.1)
-        return result
+        def told() -> str:
+            came = [
+                (m["receiver"], m["status"], m["groupLabels"], len(m["alerts"]))
+                for m in list(self.webhook.messages)
+            ]
+            return f"{what} did not come; there were {came}"
+
+        return wait_until(found, told, seconds)
 
     def resolved(self, name: str) -> Any:
         """Wait until the page was taken back for both replicas."""

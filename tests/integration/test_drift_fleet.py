@@ -10,7 +10,7 @@ from pathlib import Path
 import monitoring
 import numpy as np
 import pytest
-from waiting import patience
+from waiting import patience, wait_until
 
 from drift.comparison import Baseline
 from drift.features import Schema, Tensor
@@ -155,7 +155,4 @@ def number(prometheus, expression: str) -> float | None:
 
 
 def wait(ask, wanted) -> None:
-    deadline = time.monotonic() + patience()
-    while (found := ask()) != wanted:
-        assert time.monotonic() < deadline, f"found {found}, want {wanted}"
-        time.sleep(0.2)
+    wait_until(lambda: ask() == wanted, lambda: f"found {ask()}, want {wanted}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from fake_triton import FakeModel, FakeTriton
-from waiting import patience
+from waiting import patience, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -104,10 +104,7 @@ def test_a_signal_while_it_starts_is_no_accident(
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     try:
-        deadline = time.monotonic() + patience()
-        while not (tmp_path / "importing").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until((tmp_path / "importing").exists)
         process.send_signal(number)
         assert process.wait(patience()) == (7 if code is None else code)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import signal
 import socket
-import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -191,10 +190,7 @@ def test_another_push_interval_leaves_the_start_of_every_total(
     config["otlp"]["interval_seconds"] = "${env:OTEL_PUSH_SECONDS}"
     sidecar.write(config)
     sidecar.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + patience()
-    while "reloaded" not in sidecar.log:
-        assert time.monotonic() < deadline, sidecar.log
-        time.sleep(0.05)
+    wait_until(lambda: "reloaded" in sidecar.log, lambda: sidecar.log)
     collector.wait("metrics", len(collector.metrics) + 3)
     after = starts(collector.pushed())
     # The pusher itself begins anew, and its own total with it.

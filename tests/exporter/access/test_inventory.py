@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from accesses import access_to
 from fake_triton import NOT_FOUND, FakeModel, FakeTensor, FakeTriton, Hung, Slow
-from waiting import patience
+from waiting import wait_until
 
 from exporter.access.inventory import (
     REREAD_SECONDS,
@@ -149,10 +148,7 @@ def test_while_the_server_is_away_its_models_stay_known(looked, fake):
         assert looked() == {("triton_up", ()): 0, ("triton_ready", ()): 0}
         assert looked.models == ["a", "b"]
         assert not looked.board.current.up
-    deadline = time.monotonic() + patience()
-    while looked().get(("triton_up", ())) != 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: looked().get(("triton_up", ())) == 1)
     assert looked.models == ["a", "b"]
 
 
@@ -164,10 +160,7 @@ def test_a_refused_connection_is_a_load_only_without_statistics(name, loads):
         looked()
         with server.down():
             assert looked()["triton_up", ()] == 0
-        deadline = time.monotonic() + patience()
-        while (said := looked())["triton_up", ()] != 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        said = wait_until(lambda: (now := looked())["triton_up", ()] == 1 and now)
         looked.grpc.close()
     assert said["triton_model_loads_total", A] == loads
 

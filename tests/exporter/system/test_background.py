@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from waiting import patience
+from waiting import patience, wait_until
 
 from exporter.system.background import Background
 
@@ -48,11 +48,8 @@ def threads(kind: type[Background]) -> list[threading.Thread]:
 
 
 def test_it_goes_on_while_the_block_lasts() -> None:
-    deadline = time.monotonic() + patience()
     with Counting() as counting:
-        while counting.count < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda: counting.count >= 3)
         assert threads(Counting)
     assert threads(Counting) == []
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from monitoring import Job
 from traced_tritons import REQUESTS, Collector, Sender, requests, traces_config
-from waiting import patience
+from waiting import wait_until
 
 from exporter.features.slo.slo_rules import rules_file
 
@@ -57,16 +57,14 @@ def test_the_rules_know_its_median_and_exemplars_are_traces_that_triton_sent(
 
 def trace_ids(prometheus) -> set[str]:
     """Those of the exemplars of production's latency, as soon as there are any."""
-    deadline = time.monotonic() + patience()
-    while True:
+
+    def found() -> set[str]:
         series = prometheus.get(
             "query_exemplars",
             query=f'{{__name__=~"{LATENCY}(_bucket)?",model="double"}}',
             start=str(time.time() - 120),
             end=str(time.time() + 1),
         )
-        found = {e["labels"]["trace_id"] for s in series for e in s["exemplars"]}
-        if found:
-            return found
-        assert time.monotonic() < deadline, "there are no exemplars"
-        time.sleep(0.2)
+        return {e["labels"]["trace_id"] for s in series for e in s["exemplars"]}
+
+    return wait_until(found, "there are no exemplars")
