@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
 _SECOND: Final = 1.0
+_FEWEST_OF_P99: Final = 100
 
 
 class Line:
@@ -70,12 +71,14 @@ class Line:
         chosen = requests.where(ended)
         timed = chosen.timed
         late = chosen.done[timed] - chosen.intended[timed]
-        tail = duration(float(np.quantile(late, 0.99))) if late.size else "?"
+        # Of few requests a p99 would be the slowest one.
+        name, q = ("p99", 0.99) if late.size >= _FEWEST_OF_P99 else ("max", 1.0)
+        tail = duration(float(np.quantile(late, q))) if late.size else "?"
         missed = len(chosen) - chosen.count(Outcome.OK)
         return (
             f"{progress.elapsed_seconds:5.0f} of {self._length:.0f} s"
             f"  {chosen.count(Outcome.OK) / passed:7.0f}/s"
-            f"  p99 {tail}  in flight {progress.in_flight}  missed {missed}"
+            f"  {name} {tail}  in flight {progress.in_flight}  missed {missed}"
         )
 
 

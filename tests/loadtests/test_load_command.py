@@ -220,12 +220,20 @@ def test_ctrl_c_ends_a_run_with_what_there_is(shell, tmp_path) -> None:
     assert 20 <= len(result.requests) < 50 * result.about.schedule_seconds + 2 < 10_000
 
 
-def test_progress_is_told_while_it_runs() -> None:
+@pytest.mark.parametrize(
+    ("load", "tails"),
+    [
+        (("--concurrency", "1"), {"p99", "max"}),
+        # The p99 of a dozen requests is the slowest of them.
+        (("--profile", "constant", "--rate", "12"), {"max"}),
+    ],
+)
+def test_progress_is_told_while_it_runs(load, tails) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
         done = subprocess.run(
             [
                 *(COMMAND, "load", "run", "--address", fake.grpc, "--model", "m"),
-                *("--concurrency", "1", "--duration", "3.5"),
+                *(*load, "--duration", "3.5"),
             ],
             capture_output=True,
             text=True,
@@ -235,7 +243,8 @@ def test_progress_is_told_while_it_runs() -> None:
     assert done.returncode in (0, 3)
     lines = done.stderr.splitlines()
     assert len(lines) >= 2
-    assert all("p99" in line and "in flight" in line for line in lines)
+    assert all("in flight" in line for line in lines)
+    assert {line.split("/s")[1].split()[0] for line in lines} <= tails
 
 
 def test_the_profiles_are_listed(capfd) -> None:
