@@ -228,7 +228,7 @@ def test_ctrl_c_ends_a_run_with_what_there_is(shell, tmp_path) -> None:
         (("--profile", "constant", "--rate", "12"), {"max"}),
     ],
 )
-def test_progress_is_told_while_it_runs(load, tails) -> None:
+def test_progress_is_told_while_it_runs(load: tuple[str, ...], tails: set[str]) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
         done = subprocess.run(
             [
