@@ -51,8 +51,8 @@ def _measured(
     run: AnnouncedRun,
 ) -> CapacityReport:
     started_at = time.time()
-    mix = prepared(scenario)
     with interruptible() as interrupted:
+        mix = prepared(scenario)
         bench = Bench(
             scenario,
             mix,

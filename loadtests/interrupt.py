@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Final
@@ -12,17 +13,30 @@ if TYPE_CHECKING:
     from types import FrameType
 
 NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
+_STDERR: Final = 2
+_FIRST: Final = (
+    b"\ninterrupted: waiting for the answers to requests under way, at most as long as "
+    b"their timeout\n"
+)
+_AGAIN: Final = (
+    b"\nstill waiting: calls that are cancelled can crash Triton; to do so nevertheless, "
+    b"send SIGKILL\n"
+)
 
 
 @contextlib.contextmanager
 def interruptible() -> Generator[Callable[[], bool]]:
-    """Yield a function that returns True after SIGINT or SIGTERM; in the main thread."""
+    """Yield a function that returns True after SIGINT or SIGTERM; in the main thread.
+
+    Further ones end nothing: Triton before 2.57 can crash if calls are cancelled.
+    """
     interrupted = False
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(_number: int, _frame: FrameType | None) -> None:
         nonlocal interrupted
-        if interrupted:
-            signal.default_int_handler(number, frame)
+        # Not through sys.stderr, whose buffer may be in use when the signal comes.
+        with contextlib.suppress(OSError):
+            os.write(_STDERR, _AGAIN if interrupted else _FIRST)
         interrupted = True
 
     before = {number: signal.signal(number, note) for number in NUMBERS}

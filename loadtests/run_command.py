@@ -97,8 +97,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _measured(scenario: Scenario, line: Line | None, *, strict: bool) -> RunResult:
     progress = None if line is None else line.update
-    mix = prepared(scenario)
     with interruptible() as interrupted:
+        mix = prepared(scenario)
         how = Options(progress=progress, stop=interrupted)
         result, _ = execute_watched(scenario, mix, how, strict=strict)
     if line is not None:

@@ -19,6 +19,7 @@ from waiting import IGNORING_SIGINT, patience
 
 from exporter.cli import main
 from loadtests import result_file
+from loadtests.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -218,6 +219,37 @@ def test_ctrl_c_ends_a_run_with_what_there_is(shell, tmp_path) -> None:
     assert "correct answers per second  " in out
     result = result_file.read(file)  # 30,000 requests were planned
     assert 20 <= len(result.requests) < 50 * result.about.schedule_seconds + 2 < 10_000
+
+
+def test_ctrl_c_again_does_not_cancel_what_the_server_works_on(tmp_path) -> None:
+    """Cancelled while they answer, Triton's gRPC calls can crash it."""
+    file = tmp_path / "run.json"
+    with FakeTriton([FakeModel("m")]) as fake:
+        fake.on("infer").reply(times=1)  # that of the start
+        fake.on("infer").reply(Slow(4.0))
+        child = subprocess.Popen(
+            [
+                *(COMMAND, "load", "run", "--address", fake.grpc, "--model", "m"),
+                *("--concurrency", "2", "--duration", "600", "--json", str(file)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            fake.wait_for("infer", count=3, timeout_seconds=patience())
+            for _ in range(3):
+                child.send_signal(signal.SIGINT)
+                time.sleep(0.5)
+            out, err = child.communicate(timeout=patience())
+        finally:
+            child.kill()
+            child.wait()
+    assert child.returncode == 3, err
+    assert "INVALID: the run was interrupted" in out
+    assert err.count("interrupted: waiting for the answers to requests under way") == 1
+    assert err.count("still waiting: calls that are cancelled can crash Triton") == 2
+    assert result_file.read(file).requests.outcome.tolist() == [Outcome.OK] * 2
 
 
 @pytest.mark.parametrize(
