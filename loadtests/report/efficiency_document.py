@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtests.efficiency.efficiency_report import MODELLED
-from loadtests.report.run_document import verdict
+from loadtests.report.run_document import notes, verdict
 from pages import units
 from pages.blocks import (
     Document,
     Facts,
     Figure,
-    Paragraph,
     Section,
     Table,
     Tiles,
@@ -192,5 +191,4 @@ def _verdict(report: EfficiencyReport | PairReport) -> Iterator[Block]:
     yield verdict(report)
     if MODELLED in report.sources.values():
         yield Verdict("note", _NOT_MEASURED)
-    for warning in report.warnings:
-        yield Paragraph(f"note: {warning}", soft=True)
+    yield from notes(report)

@@ -66,16 +66,24 @@ def document(report: RunReport) -> Document:
 
 
 def verdict(report: RunReport | EfficiencyReport | PairReport) -> Verdict:
-    """Return the verdict on the validity of the numbers."""
-    if report.valid:
-        return Verdict("good", "VALID: no reason against these numbers")
-    return Verdict("bad", f"INVALID: {'; '.join(report.reasons)}")
+    """Return the verdict on the validity of the numbers, with reservations about valid ones."""
+    if not report.valid:
+        return Verdict("bad", f"INVALID: {'; '.join(report.reasons)}")
+    if report.warnings:
+        text = f"VALID with reservations: {'; '.join(report.warnings)}"
+        return Verdict("doubt", text)
+    return Verdict("good", "VALID: no reason against these numbers")
+
+
+def notes(report: RunReport | EfficiencyReport | PairReport) -> Iterator[Block]:
+    """Yield the warnings that the verdict does not contain."""
+    for warning in () if report.valid else report.warnings:
+        yield Paragraph(f"note: {warning}", soft=True)
 
 
 def _blocks(report: RunReport) -> Iterator[Block]:
     yield from _verdicts(report)
-    for warning in report.warnings:
-        yield Paragraph(f"note: {warning}", soft=True)
+    yield from notes(report)
     if report.goodput is not None and report.goodput.unmeasured:
         yield Paragraph(f"goodput not measured: {report.goodput.unmeasured}")
     yield Tiles(_tiles(report))

@@ -29,6 +29,22 @@ ROOT = Path(__file__).parents[2]
 TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
 
 
+def test_the_verdict_on_a_disturbed_run_names_what_disturbed_it() -> None:
+    """A reader of the first lines alone must not take the numbers for the server's."""
+    quiet, noise = made(), "other processes disturbed 10 of 10 windows of 1 s"
+    told = page_text.render(run_document.document(report_of(quiet.warned(noise))))
+    assert f"VALID with reservations: {noise}" in told
+    assert "no reason against" not in told
+    assert told.count(noise) == 1
+    both = quiet.invalid("a worker was lost").warned(noise)
+    told = page_text.render(run_document.document(report_of(both)))
+    assert "  INVALID: a worker was lost" in told
+    assert f"note: {noise}" in told
+    assert "VALID: no reason" in page_text.render(
+        run_document.document(report_of(quiet))
+    )
+
+
 def test_a_slice_of_a_chart_has_several_requests() -> None:
     for seconds, slices in ((40.0, 120), (4.0, 16)):
         assert len(report_of(made(seconds=seconds)).slices) == slices
