@@ -252,6 +252,7 @@ def _values(given: Array, datatype: str) -> Array:
         array[:] = [str(value).encode() for value in values]
         return array
     if dtype.kind in "iu":
+        limits = np.iinfo(dtype.name)
         # Also NaN, whose remainder is NaN.
         bad = (v for v in values if v % 1 or not limits.min <= v <= limits.max)
     elif dtype.kind == "b":
