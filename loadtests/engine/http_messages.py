@@ -8,7 +8,8 @@ for its end, its count of tokens, comments that keep connections open.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httptools
 
@@ -31,6 +32,7 @@ _JSON_END: Final = b"}}"
 _TYPE: Final = b"content-type"
 _EVENTS: Final = EVENTS.encode()
 _GENERATE: Final = {"generate": "generate", "stream": "generate_stream"}
+_NAN: Final = b"NaN"
 _OK: Final = 200
 _SHOWN: Final = 200
 
@@ -123,6 +125,8 @@ class Event(NamedTuple):
     """Output tokens of the answer so far; 0 where it does not report them."""
     error: str | None = None
     ends: bool = False
+    fault: str | None = None
+    """Why its content is wrong."""
 
 
 class Generate:
@@ -149,7 +153,16 @@ class Generate:
         return Event(
             content=not self._outputs.isdisjoint(document),
             tokens=tokens + more if type(more) is int and more > 0 else tokens,
+            fault=self._fault(document) if _NAN in data else None,
         )
+
+    def _fault(self, document: dict[str, Any]) -> str | None:
+        for name in sorted(self._outputs & document.keys()):
+            values = document[name]
+            for value in values if isinstance(values, list) else [values]:
+                if isinstance(value, float) and math.isnan(value):
+                    return f"output {name!r} holds NaN"
+        return None
 
 
 class OpenAi:
@@ -191,6 +204,8 @@ def judge_whole(dialect: Dialect, body: bytes) -> tuple[Outcome, str | None, int
         return Outcome.ERROR, event.error, 0
     if not event.content:
         return Outcome.WRONG, "the answer has none of the model's outputs", 0
+    if event.fault is not None:
+        return Outcome.WRONG, event.fault, event.tokens
     return Outcome.OK, None, event.tokens
 
 
@@ -204,6 +219,7 @@ class StreamedAnswer(Answer):
         self._type = b""
         self._arrived: list[bytes] = []
         self._has_ended = False
+        self._wrong: str | None = None
         self._too_large: str | None = None
         self._body_bytes = 0
         self.since: float | None = None
@@ -258,6 +274,7 @@ class StreamedAnswer(Answer):
             event = self._dialect.read(data, self.tokens)
             self.tokens = event.tokens or self.tokens
             self._has_ended = self._has_ended or event.ends
+            self._wrong = self._wrong or event.fault
             meanings.append(event)
         return meanings
 
@@ -268,7 +285,8 @@ class StreamedAnswer(Answer):
             return f"the answer is {found}; want {EVENTS}: {self._shown}"
         if self._dialect.is_ended_by_event and not self._has_ended:
             return "the stream was cut off: it ended without [DONE]"
-        return "the stream ended without a response" if self.since is None else None
+        nothing = "the stream ended without a response"
+        return self._wrong or (nothing if self.since is None else None)
 
     @property
     def _shown(self) -> str:

@@ -21,6 +21,7 @@ from waiting import patience
 
 from loadtests.engine.http_messages import Generate, judge_whole
 from loadtests.payloads.bodies import Row, body_of
+from loadtests.plan import Body as PlanBody
 from loadtests.plan import Mix
 from loadtests.result import Outcome
 
@@ -41,6 +42,21 @@ def test_a_stream_has_a_first_response_and_times_between(
     assert (result.requests.done - result.requests.sent >= 4 * 0.019).all()
     assert result.between_responses.max >= 0.019
     assert (result.requests.first < result.requests.done).all()
+
+
+def test_a_streamed_response_with_nan_is_wrong_over_http(
+    loaded, target_of, mix_of
+) -> None:
+    """The server reads 1e39 as infinite, and infinite less infinite is NaN."""
+    target = target_of(loaded, "http")
+    (entry,) = mix_of(target, "stream", variants=1).entries
+    bodies = tuple(
+        PlanBody(b'{"values":[%s,2]}' % values) for values in (b"1,2", b"1e39,-1e39")
+    )
+    mix = Mix((replace(entry, bodies=bodies, style="stream"),))
+    result = send(target, mix, 4, concurrency=1, timeout_seconds=patience(5))
+    assert result.requests.outcome.tolist() == [1, 3] * 2, result.errors
+    assert result.errors == {"output 'mean' holds NaN": 2}
 
 
 @pytest.mark.parametrize(
