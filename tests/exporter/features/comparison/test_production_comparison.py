@@ -182,6 +182,12 @@ def test_what_production_serves_is_compared_in_time(watch, factor, verdict):
     assert effect.low <= factor - 1 <= effect.high
     assert found["success"].interval.estimate == 0
     assert comparison.document()["inputs"] == "production"
+    # The settings' alpha is that of all metrics together.
+    source = comparison.source
+    every = comparison.settings.alpha / len(comparison.settings.wanted)
+    assert effect == source.windows.mean_ratio(every)
+    assert found["latency_p50"].interval == source.windows.quantile_ratio(0.5, every)
+    assert effect != source.windows.mean_ratio(comparison.settings.alpha)
 
 
 def test_a_load_under_the_same_version_begins_anew_and_logs_what_it_drops(watch):
