@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
 
 MODELS = (
     *("good", "child", "raises", "raises_as_step_1"),
-    *("queue_rejects", "ensemble_of_queue"),
+    *("queue_rejects", "queue_rejects_as_step_1"),
 )
 SENT = 20
 
@@ -63,7 +63,7 @@ def failed_at_the_client(address, model):
         ("queue_rejects", 1, None),
         # Triton books each failure of an ensemble twice, and once on the step.
         ("raises_as_step_1", 2, "raises"),
-        ("ensemble_of_queue", 2, "queue_rejects"),
+        ("queue_rejects_as_step_1", 2, "queue_rejects"),
     ],
 )
 def test_a_failure_is_counted_once_and_of_an_ensemble_twice(

@@ -96,9 +96,7 @@ def test_older_patients_are_noticed_and_a_kill_9_forgets_nothing(
         page = sidecar.wait(lambda page: page.value(ALARM, model="diabetes") == 0)
         assert page.sum("triton_drift_rows_total") > 100
         assert page.sum("triton_schema_violations_total") == 0
-        bad_before = page.value(
-            "triton_slo_events_total", slo="diabetes-drift", outcome="bad"
-        )
+        bad_before = page.value("triton_slo_events_total", slo="data", outcome="bad")
         assert bad_before in {0, None}
 
         patients.grow_older()
@@ -109,7 +107,7 @@ def test_older_patients_are_noticed_and_a_kill_9_forgets_nothing(
         assert "age" in named(page)
         sidecar.wait(
             lambda page: page.value(
-                "triton_slo_events_total", slo="diabetes-drift", outcome="bad"
+                "triton_slo_events_total", slo="data", outcome="bad"
             )
         )
         (told,) = json.loads(sidecar.get("/api/v1/status").body)["drift"]
