@@ -1,4 +1,4 @@
-"""Something that goes on while a test does something else."""
+"""Work in the background of a test."""
 
 from __future__ import annotations
 
