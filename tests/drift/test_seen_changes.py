@@ -64,8 +64,9 @@ def stretch_pushed_together(values, rng, size):
 
 def narrow_stretch_pushed_together(values, rng, size):
     """Little more than the test needs: most of it may be within one coarse bin."""
-    start = rng.uniform(0, 0.9)
-    low, high = np.quantile(values, (start, start + 0.076 + 0.01 * size))
+    share = 0.076 + 0.01 * size
+    start = rng.uniform(0, 1 - share)
+    low, high = np.quantile(values, (start, start + share))
     end = rng.choice((low, high))
     return np.where((values >= low) & (values <= high), end, values)
 
