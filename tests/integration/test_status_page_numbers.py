@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from fake_triton import FakeModel, FakeTriton
-from meanwhile import repeated
 from playwright.sync_api import expect
 from status_pages import WAIT_MS, table
-from waiting import wait_until
 
 from drift.numerics.confidence_calibration import (
     LEAST_OUTPUTS,
@@ -20,38 +18,9 @@ from drift.numerics.confidence_calibration import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from playwright.sync_api import Page, Route
 
 pytestmark = pytest.mark.triton
-
-
-def test_rates_neither_rise_nor_fall_with_the_moments_of_reading(
-    settings, start_sidecar, opened
-) -> None:
-    per_second, seen = 100, []
-    with FakeTriton([FakeModel("m")]) as fake, steady(fake, "m", per_second):
-        every_five = {"kind": "statistics", "interval_seconds": 5}
-        server = {"kind": "server", "interval_seconds": 0.5}
-        config = settings(fake, collectors=[server, every_five])
-        page = opened(start_sidecar(config).port)
-
-        def known() -> bool:
-            seen[:] = page.evaluate(
-                "(rates.lines.get('m') ?? []).filter((value) => value !== null)"
-            )
-            return len(seen) >= 6
-
-        wait_until(known, "rates of three reads")
-        # A page that was just opened has seen one read, and the rates that were recorded.
-        page.reload()
-        page.wait_for_function(
-            "() => reads.length === 1 && Math.abs(Number(document.querySelector('.tile:nth-child(2) b')"
-            f".textContent) - {per_second}) < 30",
-            timeout=WAIT_MS,
-        )
-    assert seen == pytest.approx([per_second] * len(seen), rel=0.3)
 
 
 ESTIMATED = (
@@ -376,22 +345,6 @@ def test_each_of_several_probes_of_a_model_is_named(sidecar, opened) -> None:
     page.route("**/api/v1/status", answer)
     expect(rows.get_by_text("golden ok")).to_be_visible(timeout=WAIT_MS)
     expect(rows.get_by_text("synthetic ok")).to_be_visible()
-
-
-@contextlib.contextmanager
-def steady(fake: FakeTriton, model: str, per_second: float) -> Generator[None]:
-    """Let a model serve so many requests a second, however late this thread is."""
-    begun, served = time.monotonic(), 0
-
-    def serve() -> None:
-        nonlocal served
-        due = int(per_second * (time.monotonic() - begun))
-        if due > served:
-            fake.served(model, due - served)
-        served = due
-
-    with repeated(serve, 0.02):
-        yield
 
 
 def test_without_an_answer_of_the_server_nothing_is_said_of_its_models(

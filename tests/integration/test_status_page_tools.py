@@ -1,18 +1,69 @@
-"""Tools of the status page: zoom in charts, tables as CSV."""
+"""Charts and tables of the status page: rates, zoom, CSV."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from fake_triton import FakeModel, FakeTriton
+from meanwhile import repeated
 from playwright.sync_api import expect
 from status_pages import WAIT_MS, table
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 pytestmark = pytest.mark.triton
 
 SHOWN = "() => [latencyChart.plot.scales.x.min, latencyChart.plot.scales.x.max]"
+
+
+@contextlib.contextmanager
+def steady(fake: FakeTriton, model: str, per_second: float) -> Generator[None]:
+    """Let a model serve so many requests a second, however late this thread is."""
+    begun, served = time.monotonic(), 0
+
+    def serve() -> None:
+        nonlocal served
+        due = int(per_second * (time.monotonic() - begun))
+        if due > served:
+            fake.served(model, due - served)
+        served = due
+
+    with repeated(serve, 0.02):
+        yield
+
+
+def test_rates_neither_rise_nor_fall_with_the_moments_of_reading(
+    settings, start_sidecar, opened
+) -> None:
+    per_second, seen = 100, []
+    with FakeTriton([FakeModel("m")]) as fake, steady(fake, "m", per_second):
+        every_five = {"kind": "statistics", "interval_seconds": 5}
+        server = {"kind": "server", "interval_seconds": 0.5}
+        config = settings(fake, collectors=[server, every_five])
+        page = opened(start_sidecar(config).port)
+
+        def known() -> bool:
+            seen[:] = page.evaluate(
+                "(rates.lines.get('m') ?? []).filter((value) => value !== null)"
+            )
+            return len(seen) >= 6
+
+        wait_until(known, "rates of three reads")
+        # A page that was just opened has seen one read, and the rates that were recorded.
+        page.reload()
+        page.wait_for_function(
+            "() => reads.length === 1 && Math.abs(Number(document.querySelector('.tile:nth-child(2) b')"
+            f".textContent) - {per_second}) < 30",
+            timeout=WAIT_MS,
+        )
+    assert seen == pytest.approx([per_second] * len(seen), rel=0.3)
 
 
 def test_a_zoomed_chart_stays_as_it_is_until_a_double_click(
