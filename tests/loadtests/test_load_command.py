@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import signal
@@ -193,27 +194,32 @@ def test_every_problem_of_a_scenario_is_told_at_once(run, tmp_path) -> None:
     assert "sed" in err
 
 
+@contextlib.contextmanager
+def long_run(fake, file, *options, shell=()):
+    """A load run of ten minutes, with its report in a file; killed at the end."""
+    target = ("--address", fake.grpc, "--model", "m", "--json", str(file))
+    child = subprocess.Popen(
+        [*shell, COMMAND, "load", "run", *target, "--duration", "600", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
 @pytest.mark.parametrize("shell", [(), IGNORING_SIGINT])
 def test_ctrl_c_ends_a_run_with_what_there_is(shell, tmp_path) -> None:
     file = tmp_path / "run.json"
     with FakeTriton([FakeModel("m")]) as fake:
-        child = subprocess.Popen(
-            [
-                *(*shell, COMMAND, "load", "run"),
-                *("--address", fake.grpc, "--model", "m", "--json", str(file)),
-                *("--profile", "constant", "--rate", "50", "--duration", "600"),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
+        rate = ("--profile", "constant", "--rate", "50")
+        with long_run(fake, file, *rate, shell=shell) as child:
             fake.wait_for("infer", count=20, timeout_seconds=patience())
             child.send_signal(signal.SIGINT)
             out, err = child.communicate(timeout=patience())
-        finally:
-            child.kill()
-            child.wait()
     assert child.returncode == 3, err
     assert "INVALID: the run was interrupted" in out
     assert "correct answers per second  " in out
@@ -227,24 +233,12 @@ def test_ctrl_c_again_does_not_cancel_what_the_server_works_on(tmp_path) -> None
     with FakeTriton([FakeModel("m")]) as fake:
         fake.on("infer").reply(times=1)  # that of the start
         fake.on("infer").reply(Slow(4.0))
-        child = subprocess.Popen(
-            [
-                *(COMMAND, "load", "run", "--address", fake.grpc, "--model", "m"),
-                *("--concurrency", "2", "--duration", "600", "--json", str(file)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
+        with long_run(fake, file, "--concurrency", "2") as child:
             fake.wait_for("infer", count=3, timeout_seconds=patience())
             for _ in range(3):
                 child.send_signal(signal.SIGINT)
                 time.sleep(0.5)
             out, err = child.communicate(timeout=patience())
-        finally:
-            child.kill()
-            child.wait()
     assert child.returncode == 3, err
     assert "INVALID: the run was interrupted" in out
     assert err.count("interrupted: waiting for the answers to requests under way") == 1
