@@ -169,7 +169,7 @@ def _latencies(
             (good,) = sample.histogram.cumulative((objective.threshold_seconds,))
             if spec is catalogue.PROBE_DURATION:
                 # A timeout has the duration of the probe's timeout; its answer took longer.
-                good = min(good, max(0.0, count - late))
+                good = min(good, count - late)
             elif spec is catalogue.PROBE_FIRST_RESPONSE:
                 count += late
             found[sample.labels] = (good, count - good)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from accesses import access_to, board_of
 from fake_triton import Body, FakeModel, FakeTriton, Garbage, Hung, Status
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 
 from exporter import catalogue
 from exporter.features.statistics.server_page import CrossCheck, Page
+from exporter.features.statistics.statistics_settings import StatisticsSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.protocol_types import Duration, ModelStatistics
@@ -159,14 +161,13 @@ def test_pending_requests_are_shown_of_models_that_are_watched(fake):
 
 def test_a_page_and_statistics_of_one_server_agree(fake):
     client, metrics = GrpcClient(fake.grpc), HttpClient(fake.metrics)
-    check = CrossCheck(metrics, 5.0)
+    access = access_to(client, metrics=metrics, board=board_of(client))
+    collector = StatisticsSettings().build(access)
 
     def look():
-        found = client.statistics(timeout_seconds=5)
-        entries = {(entry.name, entry.version): entry for entry in found}
         return {
             s.labels[2]: s.value
-            for s in check.compare(entries, check.read(), entries)
+            for s in collector.collect()
             if s.spec is catalogue.STATISTICS_DISAGREEMENT
         }
 

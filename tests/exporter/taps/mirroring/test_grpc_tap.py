@@ -11,6 +11,7 @@ import pytest
 from grpc_tap_clients import CALL, STREAM, Served, message
 from running_taps import Crowded
 from tritonclient.grpc import service_pb2 as pb
+from waiting import patience
 
 from exporter.errors import ListenError
 from exporter.network.admission import Admission
@@ -71,7 +72,9 @@ def test_values_in_typed_fields_arrive(serve_grpc):
 def test_each_message_of_a_stream_is_answered(serve_grpc):
     served = serve_grpc()
     sent = [message().SerializeToString() for _ in range(5)]
-    answers = list(served.channel.stream_stream(STREAM)(iter(sent), timeout=20))
+    answers = list(
+        served.channel.stream_stream(STREAM)(iter(sent), timeout=patience(20))
+    )
     assert answers == [b""] * 5
     served.wait(lambda: len(served.got) == 5)
 
@@ -93,7 +96,7 @@ def test_a_sample_is_taken_of_many(serve_grpc):
     infer = served.channel.unary_unary(CALL)
     sent = message().SerializeToString()
     for _ in range(60):
-        infer(sent, timeout=20)
+        infer(sent, timeout=patience(20))
     counted = served.outcomes()
     assert 1 <= counted["accepted"] < 40
     assert sum(counted.values()) == 60
@@ -173,7 +176,7 @@ def test_a_message_over_the_limit_is_refused_and_counted(serve_grpc):
 def test_a_message_over_the_limit_is_counted_within_a_stream_too(serve_grpc):
     served = serve_grpc(max_body_bytes=4096)
     sent = [message().SerializeToString(), b"\0" * 20_000]
-    stream = served.channel.stream_stream(STREAM)(iter(sent), timeout=20)
+    stream = served.channel.stream_stream(STREAM)(iter(sent), timeout=patience(20))
     with pytest.raises(grpc.RpcError) as raised:
         list(stream)
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -190,7 +193,7 @@ def test_a_sender_that_gives_up_before_its_message_is_counted(serve_grpc, path):
         release.wait(20)
         yield from ()
 
-    call = served.channel.stream_stream(path)(never(), timeout=20)
+    call = served.channel.stream_stream(path)(never(), timeout=patience(20))
     served.wait(lambda: len(served.admission.grpc.calls.visitors) == 1)
     call.cancel()
     release.set()
@@ -201,9 +204,9 @@ def test_a_sender_that_gives_up_before_its_message_is_counted(serve_grpc, path):
 def test_a_stream_that_ends_is_not_counted_beyond_its_messages(serve_grpc):
     served = serve_grpc()
     infer = served.channel.stream_stream(STREAM)
-    assert list(infer(iter(()), timeout=20)) == []
+    assert list(infer(iter(()), timeout=patience(20))) == []
     sent = [message().SerializeToString()] * 2
-    assert list(infer(iter(sent), timeout=20)) == [b""] * 2
+    assert list(infer(iter(sent), timeout=patience(20))) == [b""] * 2
     served.wait(lambda: not served.admission.grpc.calls.visitors)
     assert served.outcomes() == {"accepted": 2}
 
@@ -238,7 +241,7 @@ def test_a_sender_that_never_sends_its_message_is_cut_off(serve_grpc, monkeypatc
         release.wait(20)
         yield from ()
 
-    call = served.channel.stream_stream(STREAM)(never(), timeout=20)
+    call = served.channel.stream_stream(STREAM)(never(), timeout=patience(20))
     with pytest.raises(grpc.RpcError) as raised:
         list(call)
     release.set()

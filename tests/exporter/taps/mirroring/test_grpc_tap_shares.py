@@ -42,7 +42,7 @@ def test_streams_without_messages_make_room_for_calls_with_one(serve_grpc):
         )
         for n in range(4)
     ]
-    streams = [c.stream_stream(STREAM)(held(), timeout=20) for c in channels]
+    streams = [c.stream_stream(STREAM)(held(), timeout=patience(20)) for c in channels]
     assert [next(stream) for stream in streams] == [b""] * 4
     assert served.call(message()) == b""
     assert served.outcomes()["overloaded"] == 1
@@ -99,7 +99,8 @@ def test_who_is_turned_away_is_counted_and_told_why(serve_grpc):
         yield from ()
 
     streams = [
-        served.channel.stream_stream(STREAM)(never(), timeout=20) for _ in range(2)
+        served.channel.stream_stream(STREAM)(never(), timeout=patience(20))
+        for _ in range(2)
     ]
     served.wait(lambda: served.admission.grpc.refused == {"calls": 1})
     served.wait(lambda: any(each.done() for each in streams))
