@@ -152,13 +152,13 @@ class RejectedError(UnavailableError):
     """The queue of a model had no room for the request, or dropped it after its timeout."""
 
 
-REJECTIONS: Final = ("Exceeds maximum queue size", "Request timeout expired")
+_REJECTIONS: Final = ("Exceeds maximum queue size", "Request timeout expired")
 """Parts of Triton's errors by `max_queue_size`, and by a queue's timeout with `REJECT`."""
 
 
 def unavailable(text: str) -> UnavailableError:
     """Return the error of a server that answered, with this text, that it is unavailable."""
-    is_rejected = any(rejection in text for rejection in REJECTIONS)
+    is_rejected = any(rejection in text for rejection in _REJECTIONS)
     return (RejectedError if is_rejected else UnavailableError)(text)
 
 

@@ -122,6 +122,8 @@ class Verdict:
     """Time by which a stalled answer exceeded its limit."""
     is_repeated: bool = False
     """True if no request was sent since an earlier verdict, which still holds."""
+    is_rejected: bool = False
+    """True if the queue of the model, or of a step, had no room for the request."""
 
 
 class Probe(Protocol):

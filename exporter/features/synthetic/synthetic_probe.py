@@ -25,7 +25,6 @@ from exporter.features.synthetic.synthetic_verdicts import (
     RequestFlights,
     TriedInputs,
     behind,
-    is_rejected,
     pace_verdict,
 )
 from exporter.own_requests import execution_evidence
@@ -215,7 +214,7 @@ class SyntheticProbe:
         if backlog.skips():
             return self._waiting(planned, backlog, REPEATED)
         verdict = self._sent(planned, before)
-        if is_rejected(verdict) and backlog.is_crowded(self._access.clock()):
+        if verdict.is_rejected and backlog.is_crowded(self._access.clock()):
             return behind(planned.spec, verdict)
         if verdict.outcome != "timeout":
             return verdict
@@ -303,7 +302,13 @@ class SyntheticProbe:
         except errors.TritonError as error:
             outcome = outcome_of(error)
             waited = self._settings.timeout_seconds if outcome == "timeout" else None
-            return Verdict(outcome, waited, request_id, str(error))
+            return Verdict(
+                outcome,
+                waited,
+                request_id,
+                str(error),
+                is_rejected=isinstance(error, errors.RejectedError),
+            )
         verdict = replace(
             self._judge(planned, reply),
             first_response_seconds=reply.first_response_seconds,

@@ -8,7 +8,6 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from exporter import errors
 from exporter.access.probe_base import Verdict
 from exporter.own_requests.payload import wider
 
@@ -277,7 +276,7 @@ class Backlog:
             self._rises = ()
             self._skips = self._skips_left = 0
         is_waiting = verdict.outcome in {"timeout", "backlog"}
-        if verdict.is_repeated or not is_waiting or is_rejected(verdict):
+        if verdict.is_repeated or not is_waiting or verdict.is_rejected:
             return
         if self._first_timeout_at is None:
             self._first_timeout_at = now
@@ -308,20 +307,13 @@ REPEATED: Final = Verdict(
 
 def behind(spec: ModelSpec, failed: Verdict) -> Verdict:
     """Return the verdict on a model that works for other clients, and not for a probe."""
-    why = failed.detail if is_rejected(failed) else "no answer in time"
+    why = failed.detail if failed.is_rejected else "no answer in time"
     return replace(
         failed,
         outcome="backlog",
         duration_seconds=None,
         detail=f"{why}, but {spec.name} executes other clients' requests: it is slow, or "
         "the probe waits behind them",
-    )
-
-
-def is_rejected(verdict: Verdict) -> bool:
-    """Return whether the queue of the model, or of a step, had no room for a request."""
-    return verdict.outcome in {"unavailable", "backlog"} and any(
-        text in verdict.detail for text in errors.REJECTIONS
     )
 
 

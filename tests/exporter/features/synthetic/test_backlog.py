@@ -7,7 +7,7 @@ import pytest
 from exporter.access.inventory import Inventory
 from exporter.access.probe_base import Verdict
 from exporter.access.work_board import ModelWork, WorkSnapshot
-from exporter.features.synthetic.synthetic_verdicts import Backlog, is_rejected
+from exporter.features.synthetic.synthetic_verdicts import Backlog
 from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.triton.protocol_types import Duration, ModelSpec, ModelStatistics
 
@@ -138,19 +138,6 @@ def test_the_first_execution_after_a_timeout_is_followed_by_a_request_at_once():
     backlog.note(TIMEOUT, 11.0)
     backlog.add_work(M, worked(12.0, 65.0))
     assert attempts_until_sent(backlog) == 0
-
-
-@pytest.mark.parametrize(
-    ("outcome", "text", "rejected"),
-    [
-        ("unavailable", "UNAVAILABLE: Exceeds maximum queue size", True),
-        ("unavailable", "UNAVAILABLE: Socket closed", False),
-        # What a model may say of a service that it calls.
-        ("model_error", "INTERNAL: Request timeout expired", False),
-    ],
-)
-def test_only_a_queue_rejects(outcome, text, rejected):
-    assert is_rejected(Verdict(outcome, detail=text)) == rejected
 
 
 def test_successes_that_may_be_failures_show_nothing():

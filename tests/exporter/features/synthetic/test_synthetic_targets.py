@@ -1,12 +1,12 @@
-"""Which protocols a model is probed over."""
+"""Which protocols a model is probed over, when it is asked again, and what a refusal is."""
 
 from __future__ import annotations
 
 import contextlib
 
 import pytest
-from accesses import access_to
-from fake_triton import FakeModel, FakeTriton, Hung
+from accesses import access_to, board_of
+from fake_triton import QUEUE_FULL, UNAVAILABLE, FakeModel, FakeTriton, Hung, Status
 
 from exporter.access.inventory import Inventory
 from exporter.features.synthetic.synthetic_probe import SyntheticProbe
@@ -55,3 +55,27 @@ def test_a_model_that_was_loaded_again_is_asked_at_once():
         assert [asked({}) for _ in range(3)] == [True, False, True]
         assert [asked({spec.key: 1.0}) for _ in range(2)] == [True, False]
         access.grpc.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "rejected"),
+    [
+        (QUEUE_FULL, "unavailable", True),
+        (UNAVAILABLE, "unavailable", False),
+        # What a model may say of a service that it calls.
+        (Status("INTERNAL", 500, "Request timeout expired"), "model_error", False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_only_a_queue_rejects(protocol, answer, outcome, rejected):
+    with FakeTriton([FakeModel("m")]) as fake:
+        fake.on("infer").reply(answer)
+        client, http = GrpcClient(fake.grpc), HttpClient(fake.http)
+        access = access_to(client, http=http, board=board_of(client))
+        probe = SyntheticSettings(protocols=[protocol]).build(access)
+        (target,) = probe.targets(access.board.current)
+        verdict = probe.attempt(target)
+        assert (verdict.outcome, verdict.is_rejected) == (outcome, rejected)
+        client.close()
+        http.close()
