@@ -115,7 +115,8 @@ def with_tokens(item, **tokens):
 def test_energy_cost_and_carbon_of_tokens_add_up_to_those_of_the_model():
     host = (HOST, window({M: 40}, {M: 4.0}))
     both = replace(ONE, parts=(*ONE.parts, host))
-    windows = [with_tokens(both, m=300.0), with_tokens(both, m=100.5)]
+    idle = settled(inferences={})
+    windows = [with_tokens(both, m=300.0), idle, with_tokens(both, m=100.5)]
     cost = {"electricity_price_per_kwh": 0.36, "grid_grams_per_kwh": 360, "pue": 1.25}
     energy, prices, grams = tokens_of(windows, cost)
     made, spent = 400.5, {("gpu", "nvml"): 400.0, ("host", "rapl"): 80.0}
