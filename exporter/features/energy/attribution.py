@@ -234,11 +234,11 @@ class BusyPower(Generic[T]):
         All of it where nothing else is seen to take power, or their watts are not known.
         """
         expected_watts = sum(r * self.watts(key) for key, r in busy_ratios.items())
-        least_watts = 2 * self._LEAST_WATTS_RATIO * self._pooled
+        least_watts = self._LEAST_WATTS_RATIO * self._pooled
         if (
             self._others_variance <= 0
             or not busy_ratios.keys() <= self._place.keys()
-            or all(self.watts(key) < least_watts for key in busy_ratios)
+            or all(self.watts(key) <= least_watts for key in busy_ratios)
         ):
             return 1.0
         of_models = self._relative_variance * expected_watts**2

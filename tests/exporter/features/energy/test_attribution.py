@@ -127,3 +127,15 @@ def test_more_models_than_there_are_places_cost_no_more_and_share_at_the_mean():
     assert power.watts("model-0") == pytest.approx(200, rel=0.01)
     power.forget("model-0")
     assert power.watts("model-0") == pytest.approx(200, rel=0.01)
+
+
+def test_a_new_model_takes_the_place_of_one_that_no_longer_runs():
+    rng = np.random.default_rng(3)
+    power = BusyPower()
+    names = [f"model-{number}" for number in range(64)]
+    power.learn(64 * 0.01 * 200, 1.0, dict.fromkeys(names, 0.01), 0.0)
+    for _ in range(250):
+        ratios = {"model-0": float(rng.uniform()), "new": float(rng.uniform())}
+        power.learn(300 * ratios["model-0"] + 50 * ratios["new"], 1.0, ratios, 0.0)
+    assert power.watts("model-0") == pytest.approx(300, rel=0.05)
+    assert power.watts("new") == pytest.approx(50, rel=0.05)
