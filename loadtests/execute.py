@@ -135,6 +135,12 @@ def prepared(scenario: Scenario) -> Mix:
                 "with the protocol http",
                 f"model {model.model}",
             )
+        if spec.sequence and spec.decoupled and target.protocol == "http":
+            raise PlanError(
+                "found a sequence model that streams; its sequences can only be sent "
+                "with the protocol grpc",
+                f"model {model.model}",
+            )
         if target.is_openai:
             bodies = _openai_bodies(target, model, scenario.seed)
         else:
@@ -168,10 +174,10 @@ def _check_parameters(spec: ModelSpec, model: ModelSettings) -> None:
 
 
 def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
-    if 0 < spec.max_batch_size < model.batch:
+    if spec.max_batch_size > 0 and spec.most_rows < model.batch:
         raise PlanError(
             f"found batch {model.batch}; {spec.name} takes at most "
-            f"{spec.max_batch_size} rows a request",
+            f"{spec.most_rows} rows a request",
             f"model {model.model}",
         )
     if model.data is not None:
@@ -263,8 +269,6 @@ def _entry(spec: ModelSpec, model: ModelSettings, bodies: tuple[Body, ...]) -> E
     style: Style = "unary"
     if spec.decoupled:
         style = "stream" if model.stream else "generate"
-    elif spec.sequence:
-        style = "sequence"
     return Entry(
         name=model.model,
         spec=spec,
@@ -278,7 +282,7 @@ def _entry(spec: ModelSpec, model: ModelSettings, bodies: tuple[Body, ...]) -> E
 
 def _try_out(target: Target, entry: Entry, timeout_seconds: float) -> None:
     """Send one request, or one whole sequence, so that no sequence remains open."""
-    count = entry.sequence_length if entry.style == "sequence" else 1
+    count = entry.sequence_length if entry.spec.sequence else 1
     result = run_closed(
         target,
         Mix((entry,)),

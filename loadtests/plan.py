@@ -28,7 +28,7 @@ MAX_SECONDS: Final = 7 * 24 * 3600.0
 _SHOWN: Final = 5
 # Streams of random numbers of one seed that must not be each other's.
 _SHARES, _MIX = 1, 2
-Style = Literal["unary", "generate", "stream", "sequence"]
+Style = Literal["unary", "generate", "stream"]
 """`generate` sends Triton's /generate, whose answer is one JSON object."""
 MAX_ENTRIES: Final = 100
 

@@ -157,7 +157,7 @@ def answer_set(
     parts: dict[str, list[Array]] = {}
     # Another order each time: no cache answers for the model.
     order = np.random.default_rng().permutation(golden.rows)
-    size = min(_ROWS, spec.max_batch_size) if spec.max_batch_size else 1
+    size = min(_ROWS, spec.most_rows)
     for begin in range(0, golden.rows, size):
         places = order[begin : begin + size]
         answer = asker.ask(prepared.request(places), prepared.datatypes)

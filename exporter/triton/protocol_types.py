@@ -112,6 +112,11 @@ class ModelSpec:
         """Return the name and version, which identify a model version."""
         return self.name, self.version
 
+    @property
+    def most_rows(self) -> int:
+        """Return the maximum number of rows of one request."""
+        return 1 if self.sequence else max(self.max_batch_size, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:

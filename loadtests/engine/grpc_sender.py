@@ -102,16 +102,20 @@ class GrpcSender(Sender):
         body = entry.bodies[index % len(entry.bodies)]
         data = body.data
         sequence: Sequence | None = None
-        if entry.style == "sequence":
+        if entry.spec.sequence:
             sequence = following = self.turns.next_sequence(place)
             data += sequence_parameters(following)
         recorder.begin(index)
-        kind = StreamCall if entry.style == "stream" else Call
+        kind = self._kind(place)
         self._begin(kind(self, index, place, body, recorder, sequence, data))
+
+    def _kind(self, place: int) -> type[Call]:
+        return StreamCall if self._mix.entries[place].style == "stream" else Call
 
     def _close(self, place: int, body: Body, sequence: Sequence) -> None:
         data = body.data + sequence_parameters(sequence)
-        self._begin(Call(self, -1, place, body, None, None, data))
+        kind = self._kind(place)
+        self._begin(kind(self, -1, place, body, None, None, data))
 
     def _begin(self, call: Call) -> None:
         self._calls[call] = None

@@ -150,9 +150,13 @@ class Generate:
             said = error if isinstance(error, str) and error else f"error {error!r}"
             return Event(error=said)
         more = document.get(OUTPUT)
+        # A list where the output has a value for each of several answers (beams, a batch).
+        counts = more if isinstance(more, list) else [more]
+        if any(type(count) is not int or count < 0 for count in counts):
+            counts = []
         return Event(
             content=not self._outputs.isdisjoint(document),
-            tokens=tokens + more if type(more) is int and more > 0 else tokens,
+            tokens=tokens + sum(counts),
             fault=self._fault(document) if _NAN in data else None,
         )
 

@@ -100,7 +100,7 @@ class HttpSender(Sender):
         which = index % len(entry.bodies)
         sequence: Sequence | None = None
         wire = self._wires[place][which]
-        if entry.style == "sequence":
+        if entry.spec.sequence:
             sequence = following = self.turns.next_sequence(place)
             wire = sequence_wire(self._heads[place], entry.bodies[which], following)
         request = Turn(index, place, entry.bodies[which], recorder, sequence)

@@ -5,18 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from accesses import access_to, board_of
+from golden_probing import Probing
+from model_kinds import DECOUPLED, streaming
 from small_models import config, ensemble_of, sequence_batching, write_model
 
 from exporter.access.inventory import Inventory
+from exporter.cli import main
 from exporter.features.synthetic.synthetic_settings import SyntheticSettings
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from loadtests.engine.load_run import run_closed
+from loadtests.errors import PlanError
+from loadtests.execute import execute, prepared
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.metadata import model_spec
 from loadtests.plan import Entry, Mix
 from loadtests.result import Outcome
+from loadtests.scenario import Scenario
 from loadtests.target import Target
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
@@ -25,6 +31,17 @@ STRATEGIES = {"direct": "direct {}", "oldest": "oldest { max_candidate_sequences
 TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING", "")
 # A string id of 34 characters corrupts the heap; it took up to 21 of them to be noticed.
 TIMES = 40
+
+DOUBLES = """
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        given = [pb.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
+        return [pb.InferenceResponse([pb.Tensor("y", 2 * x)]) for x in given]
+"""
+TWICE = streaming("sender.send(doubled(request))", "sender.send(doubled(request))")
 
 
 def _name(strategy, id_type):
@@ -120,7 +137,7 @@ def test_load_harms_no_sequence_model(server, access, protocol) -> None:
         if name in REFUSED:
             continue
         body = body_of(spec, Row({"x": np.zeros(1, np.float32)}), protocol)
-        entry = Entry(name, spec, (body,), style="sequence", sequence_length=3)
+        entry = Entry(name, spec, (body,), sequence_length=3)
         result = run_closed(
             target, Mix((entry,)), concurrency=2, duration_seconds=60, requests=30
         )
@@ -157,3 +174,52 @@ class TritonPythonModel:
         for _ in range(5):
             assert probe.attempt(target).outcome == "ok", target
     grpc.close()
+
+
+@pytest.fixture(scope="module")
+def batched(tmp_path_factory, triton_environment):
+    """Sequence models that take batches: `plain`, and `streams`, which is decoupled."""
+    folder = tmp_path_factory.mktemp("batched_sequences")
+    section = sequence_batching("direct {}", "TYPE_UINT64", idle=5)
+    for name, more, code in (("plain", (), DOUBLES), ("streams", (DECOUPLED,), TWICE)):
+        text = config(section, *more).replace("max_batch_size: 0", "max_batch_size: 4")
+        write_model(folder, name, text, code)
+    with EmbeddedTriton(folder, environment=triton_environment) as triton:
+        yield triton
+
+
+@pytest.mark.parametrize("model", ["plain", "streams"])
+def test_golden_data_are_sent_row_by_row(batched, tmp_path, model) -> None:
+    data, golden = tmp_path / "data.npz", tmp_path / "golden.npz"
+    np.savez(data, x=np.arange(5, dtype=np.float32).reshape(5, 1))
+    command = ["golden", "record", "--model", model, "--grpc", batched.grpc]
+    assert main([*command, "--data", str(data), "--output", str(golden)]) == 0
+    grpc = GrpcClient(batched.grpc)
+    access = access_to(grpc, board=board_of(grpc))
+    probing = Probing(access, model, data={"file": str(golden)})
+    assert [verdict.outcome for verdict in probing.round()] == ["ok"] * 5
+    grpc.close()
+
+
+def _steps(server, protocol):
+    profile = {"kind": "closed", "concurrency": 2, "duration_seconds": 0.5}
+    return Scenario.model_validate(
+        {
+            "target": {"protocol": protocol, "address": getattr(server, protocol)},
+            "models": [{"model": "streams", "sequence_length": 3}],
+            "profile": profile,
+        }
+    )
+
+
+def test_load_on_a_sequence_model_that_streams_sends_sequences(batched) -> None:
+    scenario = _steps(batched, "grpc")
+    result = execute(scenario, prepared(scenario))
+    requests = result.requests
+    assert requests.count(Outcome.OK) == len(requests) > 3, result.errors
+    assert set(requests.responses.tolist()) == {2}
+
+
+def test_where_no_sequence_can_be_sent_load_says_so(batched) -> None:
+    with pytest.raises(PlanError, match=r"sequence.*with the protocol grpc"):
+        prepared(_steps(batched, "http"))

@@ -125,7 +125,7 @@ def test_sequences_start_go_on_and_end_and_leave_none_open(
     # sequence each, so that one left open would hold the next run up for 5 s.
     target = target_of(loaded, protocol)
     (entry,) = mix_of(target, "total").entries
-    mix = Mix((replace(entry, style="sequence", sequence_length=5),))
+    mix = Mix((replace(entry, sequence_length=5),))
     for _ in range(2):
         result = send(target, mix, 23)
         assert result.requests.count(Outcome.OK) == 23, result.errors

@@ -154,8 +154,8 @@ class ModelState:
         spec = self._spec
         # The generate extension carries one row at a time.
         over_http = spec.decoupled and self._settings.protocol == "http"
-        most = 1 if over_http else spec.max_batch_size
-        size = min(self._settings.samples_per_request, most) if most else 1
+        most = 1 if over_http else spec.most_rows
+        size = min(self._settings.samples_per_request, most)
         for begin in range(0, len(order), size):
             yield order[begin : begin + size]
 

@@ -265,7 +265,8 @@ def with_right_answers(target: Target, mix: Mix, timeout_seconds: float) -> Mix:
 
 
 def _entry(entry: Entry, answer: Any) -> Entry:
-    if entry.style != "unary" or any(b.expected for b in entry.bodies):
+    stateful = entry.style != "unary" or entry.spec.sequence
+    if stateful or any(b.expected for b in entry.bodies):
         return entry
     bodies: list[Body] = []
     for body in entry.bodies:
