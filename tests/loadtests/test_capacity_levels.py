@@ -353,8 +353,12 @@ def test_the_first_of_sender_processors_instances_and_queue_is_named(
     assert found.resource == expected
 
 
-def test_the_evidence_has_the_figures() -> None:
-    assert saturated(QUEUED, IDLE, instances=2, cpus=4).evidence == (
-        "its 2 instances executed 75 % of the time; 66.7 % of a request's time in the server "
+@pytest.mark.parametrize(
+    ("instances", "executed"),
+    [(2, "its 2 instances executed 75 %"), (1, "its 1 instance executed 150 %")],
+)
+def test_the_evidence_has_the_figures(instances, executed) -> None:
+    assert saturated(QUEUED, IDLE, instances=instances, cpus=4).evidence == (
+        f"{executed} of the time; 66.7 % of a request's time in the server "
         "was spent in the queue (20 ms; compute 10 ms)"
     )

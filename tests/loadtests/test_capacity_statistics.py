@@ -250,7 +250,7 @@ def test_runs_are_lengthened_while_misses_stay_correlated_for_much_of_one() -> N
         "slow", lambda a, rng: one_server(a, rng.exponential(0.1, a.size)), 1.0, 5.4
     )
     lengths = []
-    for queue, budget in ((slow, 600.0), (slow, 40.0), (QUEUES[0], 150.0)):
+    for queue, budget in ((slow, 600.0), (slow, 100.0), (QUEUES[0], 150.0)):
         search = searching(queue, 2, budget_seconds=budget, run_seconds=6.0)
         search.run(queue.capacity / 2)
         lengths.append(max(run.counts.size for run in search.runs) * 0.25)
@@ -330,3 +330,10 @@ def test_an_estimate_is_that_whose_coverage_was_measured(runs, allowed, figures)
     ends = found.low, found.high, *found.by_term
     rest = found.dispersion, found.freedom, found.effective_requests
     assert figures == pytest.approx([*ends, *rest, found.blocks, found.memory_seconds])
+
+
+def test_a_step_above_the_lowest_rate_leaves_the_boundary_anywhere_between():
+    share = lambda rate: 0.8 if rate > 1e3 else 0.004  # noqa: E731
+    runs = bursts_at([1e3, 1e3, 1200.0], 1e-3, share)
+    found = estimate(runs, np.array([0.01]), np.random.default_rng(2), resamples=200)
+    assert (found.low, found.high) == (1e3, 1200.0)

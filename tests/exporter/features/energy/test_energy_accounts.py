@@ -355,3 +355,15 @@ def test_energy_is_unattributed_where_busy_times_are_missing(late):
     assert account.idle.watts is None
     assert account.totals.unattributed["no_statistics"] / MICRO >= 7 * 288
     assert account.totals.unattributed["nothing_ran"] == 0
+
+
+def test_what_a_board_takes_for_somebody_else_is_no_idle_power():
+    account, joules = DeviceAccount(board()), 0
+    for second in range(40):
+        is_used = second % 2 == 1
+        account.add(
+            Reading(board(), float(second), joules * MICRO, utilization_ratio=is_used)
+        )
+        account.settle(float(second), {})
+        joules += 60 if is_used else 300
+    assert account.idle.watts == 60

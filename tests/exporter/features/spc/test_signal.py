@@ -187,13 +187,15 @@ class TestWatching:
     def test_a_limit_that_would_blind_a_chart_is_cut_and_the_bound_refused(
         self,
     ) -> None:
-        charts = (Cusum(0.1),)
-        signal = Signal(plan(charts=charts, in_control_arl=1e5, learn_samples=100))
-        fed(signal, noise(100))
+        charts = (Cusum(0.05),)
+        signal = Signal(plan(charts=charts, in_control_arl=1e5, learn_samples=600))
+        fed(signal, noise(600))
+        assert signal.baseline
+        assert signal.baseline.refused == "none"
         assert signal.refused == "few_samples"
         (status,) = signal.status()
         assert status.limit == pytest.approx(
-            MOST_WIDENING * limit_of(Cusum(0.1), 1e5, "both")
+            MOST_WIDENING * limit_of(Cusum(0.05), 1e5, "both")
         )
 
     def test_page_hinkley_learns_a_slow_drift_that_a_cusum_tells(self) -> None:

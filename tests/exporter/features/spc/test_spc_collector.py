@@ -355,6 +355,8 @@ class TestState:
     def test_a_folder_that_cannot_be_written_costs_nothing_else(self, tmp_path) -> None:
         (tmp_path / "file").write_text("")
         scene = Scene(signal(), state_file=tmp_path / "file" / "spc.json")
-        for _ in range(3):
-            scene.look(score(0.97))
+        with capture_logs() as logs:
+            for _ in range(3):
+                scene.look(score(0.97))
         assert scene.value("triton_spc_samples_total") == 3
+        assert [entry["event"] for entry in logs] == ["spc_state_not_saved"]
