@@ -50,6 +50,19 @@ LEFT_OUT: Final = {
     "copied": "one of more than 16 numbers of a table, which is copied from data sheets",
 }
 """Places without a mutant, and why: nobody could notice it but by a copy of the code."""
+EQUIVALENT: Final = {
+    'exporter/features/slo/slo_collector.py: lately = self.burn_rate(now, WINDOWS["5m"]) or 0.0'
+    ' -> lately = self.burn_rate(now, WINDOWS["5m"]) or -1.0': "both are below the rate",
+    "exporter/features/slo/slo_collector.py: for missed in range(max(self._slot + 1, slot - self._size"
+    " + 1), slot + 1): -> for missed in range(max(self._slot + 1, slot - self._size - 1), slot + 1):": "two slots are written twice, with the same totals",
+    "exporter/output/exposition.py: if -_GO_EXPONENT < value < _GO_EXPONENT: -> if +_GO_EXPONENT"
+    " < value < _GO_EXPONENT:": "the slow way to write a number gives the same text",
+    "exporter/features/energy/attribution.py: self._smear = np.vstack((self._smear.reshape(-1,"
+    " watts.size), smears))[kept] -> self._smear = np.vstack((self._smear.reshape(- 2, watts.size),"
+    " smears))[kept]": "numpy takes any negative size for the unknown one",
+    "exporter/features/energy/power_fit.py: if (found >= least).all(): -> if (found < least).all():": "the loop goes on to the same solution",
+}
+"""Mutants that survived and change no behaviour, by path and lines; judged by hand."""
 _LOGGERS: Final = ("log", "_log", "logger", "_logger")
 _TABLE: Final = 16
 
@@ -96,6 +109,11 @@ class Mutant:
     def name(self) -> str:
         """Name in the results."""
         return f"{self.line}: {self.path}: {self.before} -> {self.after}"
+
+    @property
+    def is_equivalent(self) -> bool:
+        """True if it was found to change no behaviour."""
+        return f"{self.path}: {self.before} -> {self.after}" in EQUIVALENT
 
 
 _DELETE: Final = DeleteStatement()

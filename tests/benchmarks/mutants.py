@@ -134,20 +134,22 @@ class _Found:
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
         self._mutants: dict[str, list[str]] = {
-            "killed": [], "survived": [], "unclear": []
+            "killed": [], "survived": [], "unclear": [], "equivalent": []
         }  # fmt: skip
 
     def add(self, verdict: str, one: Mutant) -> None:
-        self._mutants[verdict].append(one.name)
+        same = verdict == "survived" and one.is_equivalent
+        self._mutants["equivalent" if same else verdict].append(one.name)
 
     def scored(self) -> dict[str, Any]:
-        """The part of the results; what is unclear counts on neither side."""
+        """The part of the results; what is unclear or equivalent counts on neither side."""
         killed, survived = (len(self._mutants[k]) for k in ("killed", "survived"))
         return {
             "killed": killed,
             "of": killed + survived,
             "left_out": dict(sorted(self.left_out.items())),
             "unclear": self._mutants["unclear"],
+            "equivalent": self._mutants["equivalent"],
             "survived": self._mutants["survived"],
         }
 
