@@ -81,6 +81,44 @@ def test_refusals_another_language_and_repetition_alarm(bench, entry, name, star
     assert alarm(bench, name) == 1
 
 
+def test_ordinary_prompts_alarm_no_more_often_than_allowed(bench, spec_of):
+    """Two languages, rare refusals and repetitions, and lengths of a long tail."""
+    bench.models(spec_of(inputs={"text_input": ("BYTES", (-1, 1))}))
+    often = {"window": {"rows": 100, "seconds": 10}, "false_alarms_per_month": 1000}
+    bench.watch(
+        {"learn": {"rows": 2000, "seconds": 1}, "text": ["text_input"], **often}
+    )
+    starts = ["why is"] * 95 + [
+        "почему так",
+        "I'm sorry, I can't",
+        "why why why",
+        "1 2 {}",
+    ]
+
+    def prompts(number):
+        lengths = bench.rng.lognormal(2, 0.8, number).astype(int)
+        return {
+            "text_input": np.array(
+                [
+                    [" ".join([bench.rng.choice(starts), *["word"] * length]).encode()]
+                    for length in lengths
+                ],
+                object,
+            )
+        }
+
+    bench.send(prompts(2000))
+    bench.collect(after=5)
+    assert bench.state() == "watching"
+    alarms = 0
+    for _ in range(300):
+        bench.window(prompts(100))
+        (alarm,) = bench.all("triton_model_drift_alarm")
+        alarms += alarm.value
+    # One alarm in 259 windows is allowed, and may last.
+    assert alarms < 7
+
+
 def test_no_text_is_kept_or_shown(bench, entry, tmp_path):
     watching(bench, {**entry, "state": tmp_path / "state", "export_bins": ["*"]})
     ask(bench, 200)
