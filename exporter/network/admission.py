@@ -3,21 +3,23 @@
 Every listener of the process takes its connections from one `Admission`, so that all of
 them together leave file descriptors for the sidecar itself, and refuse data while too
 much memory is in use. A full listener closes an idle connection of the address that
-holds most, the one that has been idle longest: no client is cut off while it is being
-answered, and no sender can keep the others out. Calls within gRPC connections are
-limited in the same way.
+holds most, the one that has been idle longest; if none is idle, the oldest one of an
+address that holds more than the newcomer's: no client is cut off while it is being
+answered unless others have less, and no sender can keep the others out. Calls within
+gRPC connections are limited in the same way.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import functools
 import ipaddress
-import itertools
 import resource
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar, get_args
 
 import structlog
@@ -27,7 +29,7 @@ from exporter.samples import Sample
 from exporter.system.memory import MemoryBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
 log = structlog.get_logger()
 
@@ -81,17 +83,55 @@ class Visitor:
     being answered. `end` closes it.
     """
 
-    __slots__ = ("_places", "address", "end", "idle_since")
+    __slots__ = ("_places", "address", "end", "idle_since", "since")
 
     def __init__(self, places: Places, address: str, since: float) -> None:
         self._places = places
         self.address = address
+        self.since = since
         self.idle_since: Callable[[], float | None] = lambda: since
         self.end: Callable[[], object] = lambda: None
 
     def leave(self) -> None:
         """Release the place; safe to call more than once."""
         self._places.remove(self)
+
+
+class Turns:
+    """One turn at a time, address by address: many of one delay another by one."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @contextlib.asynccontextmanager
+    async def of(self, peer: str) -> AsyncGenerator[None]:
+        """Wait for a turn and keep it in the block."""
+        if self._taken:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(peer, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it was given to us meanwhile
+                    self._pass_on()
+                raise
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            peer, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[peer] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
 
 
 class ParseSlot:
@@ -141,17 +181,17 @@ class Places:
         self._reason: Reason = reason
 
     def enter(self, peer: str, now: float) -> Visitor:
-        """Take a place; when all are taken, close an idle visitor for it.
+        """Take a place; when all are taken, end another visitor for it.
 
         `now` is the event loop's time.
 
         Raises:
-            CrowdedError: all other visitors are being answered.
+            CrowdedError: all visitors are being answered, and no address has more of them.
         """
         visitor = Visitor(self, network_of(peer), now)
         if len(self.visitors) >= self.limit:
             self.refused[self._reason] += 1
-            self._make_room()
+            self._make_room(visitor.address)
         self.visitors.add(visitor)
         self._by_address.setdefault(visitor.address, set()).add(visitor)
         return visitor
@@ -168,21 +208,29 @@ class Places:
         """Return the number of places that an address holds now."""
         return len(self._by_address.get(address, ()))
 
-    def _make_room(self) -> None:
-        by_number = sorted(self._by_address.values(), key=len, reverse=True)
-        for _, equal in itertools.groupby(by_number, key=len):
-            waiting = [
-                (since, visitor)
-                for visitors in equal
-                for visitor in visitors
-                if (since := visitor.idle_since()) is not None
-            ]
-            if waiting:
-                _, longest = min(waiting, key=lambda each: each[0])
-                longest.leave()
-                longest.end()
-                return
-        raise CrowdedError
+    def _make_room(self, newcomer: str) -> None:
+        least = self.held_by(newcomer)
+        idle = [
+            (-held, since, visitor)
+            for visitor in self.visitors
+            if (held := self.held_by(visitor.address)) >= least
+            and (since := visitor.idle_since()) is not None
+        ]
+        # Slow requests, one after the other, would keep all others out.
+        ended = min(
+            idle
+            or [
+                (-held, visitor.since, visitor)
+                for visitor in self.visitors
+                if (held := self.held_by(visitor.address)) > least
+            ],
+            key=lambda each: each[:2],
+            default=None,
+        )
+        if ended is None:
+            raise CrowdedError
+        ended[2].leave()
+        ended[2].end()
 
 
 class Entrance(Places):

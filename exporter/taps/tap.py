@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.network.addresses import host_port
-from exporter.network.admission import CrowdedError, Held, network_of
+from exporter.network.admission import CrowdedError, Held, Turns, network_of
 from exporter.network.browsers import host_refusal, sent_by_a_page
 from exporter.network.listening import bind, make_server, send_answer
 from exporter.samples import Sample
@@ -77,6 +77,8 @@ class Tap:
         self._read_seconds = read_seconds
         self._answer_seconds = answer_seconds
         self._workers: dict[str, Workers] = {}
+        self._turns: defaultdict[str, Turns] = defaultdict(Turns)
+        """Turns of senders at the worker, by source."""
         self._exact: dict[str, TapRoute] = {}
         self._patterns: tuple[tuple[re.Pattern[str], TapRoute], ...] = ()
         self._outcomes: Counter[tuple[str, str]] = Counter()
@@ -239,13 +241,15 @@ class Tap:
         }
         peer = network_of((scope.get("client") or ("",))[0])
         held = Held(self._entrance, peer)
-        work: asyncio.Future[TapAnswer] | None = None
+        work: asyncio.Task[TapAnswer] | None = None
         try:
             held.add(sum(len(name) + len(value) for name, value in scope["headers"]))
             async with asyncio.timeout(self._read_seconds):
                 raw = await _read(route, headers, receive, held)
             head = TapRequest(raw, headers, scope["path"], peer)
-            work = self._begin(route, head, held)
+            # Continues when its sender no longer waits, and its error is of no use then.
+            work = asyncio.create_task(self._work(route, head, held))
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
             seconds = route.answer_seconds or self._answer_seconds
             done, _ = await asyncio.wait({work}, timeout=seconds)
             return work.result() if done else route.busy_answer
@@ -261,29 +265,25 @@ class Tap:
         self._count(route, answer)
         return answer
 
-    def _begin(
+    async def _work(
         self, route: TapRoute, request: TapRequest, held: Held
-    ) -> asyncio.Future[TapAnswer]:
-        """Have a worker answer, who lets go of what is held.
+    ) -> TapAnswer:
+        """Have a worker answer, and let go of what is held.
 
         Raises:
             CrowdedError: the tap is closing.
         """
-        workers = self._workers.get(route.source)
-        if workers is None:
-            raise CrowdedError("the tap is closing")
-        slot = self._entrance.parsing
-        future = workers.submit(slot.run, _answer, route, request)
-        # Even when its sender no longer waits.
-        future.add_done_callback(lambda done: self._worked(route, done, held))
-        return future
-
-    def _worked(
-        self, route: TapRoute, done: asyncio.Future[TapAnswer], held: Held
-    ) -> None:
-        held.let_go()
-        if not done.cancelled() and done.exception() is None:
-            self._count(route, done.result())
+        try:
+            async with self._turns[route.source].of(request.sender):
+                workers = self._workers.get(route.source)
+                if workers is None:
+                    raise CrowdedError("the tap is closing")
+                slot = self._entrance.parsing
+                answer = await workers.submit(slot.run, _answer, route, request)
+            self._count(route, answer)
+            return answer
+        finally:
+            held.let_go()
 
 
 async def _read(

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import contextlib
 import hashlib
 import secrets
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 import bcrypt
 
-from exporter.network.admission import ParseSlot, network_of
+from exporter.network.admission import ParseSlot, Turns, network_of
 from exporter.network.listening import send_answer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from exporter.network.admission import Entrance
     from exporter.web.web_config import WebConfigFile
@@ -39,43 +38,6 @@ _LONGEST: Final = 1_024
 _BCRYPT_BYTES: Final = 72
 
 
-class _Turns:
-    """One turn at a time, address by address: many of one delay another by one."""
-
-    def __init__(self) -> None:
-        self._taken = False
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-
-    @contextlib.asynccontextmanager
-    async def of(self, peer: str) -> AsyncGenerator[None]:
-        """Wait for a turn and keep it in the block."""
-        if self._taken:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(peer, deque()).append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if not turn.cancelled():  # it was given to us meanwhile
-                    self._pass_on()
-                raise
-        self._taken = True
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        while self._waiting:
-            peer, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[peer] = turns
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._taken = False
-
-
 class Guard:
     """An ASGI application that asks for a password before the one within.
 
@@ -93,7 +55,7 @@ class Guard:
         # Apart, so that no number of wrong ones makes a right one be forgotten.
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
-        self._turns = _Turns()
+        self._turns = Turns()
         # One check at a time, half of the time: the rest of the machine is not theirs.
         self._slot = ParseSlot(
             share=0.5,

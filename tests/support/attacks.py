@@ -257,6 +257,19 @@ def pour(address: Address, start: bytes, more: bytes, most_bytes: int) -> None:
             connection.sendall(more)
 
 
+def slow_bodies(target: Target) -> Attempts:
+    """Whole bodies that take long to parse, on as many connections as there may be."""
+    body = gzip.compress(bombs.FOREIGN_SPANS)
+    source, request = elsewhere(target.tap), SLOW_HEAD % len(body) + body
+    return holding(lambda: saying(target.tap, request, source), 2 * CONNECTIONS["tap"])
+
+
+SLOW_HEAD: Final = (
+    b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+)
+
+
 def span_bombs(target: Target) -> Attempts:
     """Two kilobytes that become a million spans, attributes or events."""
     packed = [
@@ -374,6 +387,7 @@ ATTACKS: Final = (
     Attack(skipped_requests),
     Attack(half_sent_bodies, per_second=200),
     Attack(half_sent_megabytes, per_second=20),
+    Attack(slow_bodies, per_second=200),
     Attack(span_bombs, per_second=10),
     Attack(zipped_spaces, per_second=10),
     Attack(half_joined_spans, per_second=10),

@@ -78,6 +78,16 @@ MILLION_EMPTY: Final = {
 """Content type and body, by what there is so much of."""
 
 
+FOREIGN_SPANS: Final = (
+    b'{"resourceSpans":[{"scopeSpans":[{"spans":[%b]}]}]}'
+    % b",".join(
+        [b'{"traceId":"0af7651916cd43dd8448eb211c80319c","spanId":"b7ad6b7169203331"}']
+        * 18_000
+    )
+)
+"""Sound, and nothing that is kept."""
+
+
 def unfinished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:
     """Spans of ever other models that wait for the rest of their requests."""
     return _export(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from attack_connections import saying, sent
 from attacks import (
     NOWHERE,
     Target,
@@ -246,6 +247,39 @@ def test_bodies_of_one_address_leave_room_for_those_of_another(served):
             assert served.post(JSON)[0] == HTTPStatus.OK
     served.wait(lambda: served.outcomes().get(("otlp", "overloaded"), 0) > 0)
     assert served.admission.tap.refused["bytes"] > 0
+
+
+def test_bodies_that_wait_to_be_parsed_keep_no_sender_out():
+    """Each is complete, so its connection waits for us and not for its sender."""
+    let_go = threading.Event()
+    served = Served([slow_route(let_go)], answer_seconds=patience(30))
+    whole = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"
+    with contextlib.ExitStack() as stack:
+        stack.callback(served.close)
+        stack.callback(let_go.set)
+        for _ in range(CONNECTIONS["tap"]):
+            stack.enter_context(saying(served.address, whole, "127.0.0.2"))
+        visitors = served.admission.tap.visitors
+        wait_until(lambda: sum(v.idle_since() is None for v in visitors) > 120)
+        assert served.post(b"", path="/none")[0] == HTTPStatus.NOT_FOUND
+
+
+def test_bodies_of_one_address_delay_those_of_another_by_one():
+    let_go, order = threading.Event(), []
+
+    def answer(request):
+        order.append(request.sender)
+        assert let_go.wait(patience(30))
+        return TapAnswer("accepted")
+
+    route = replace(slow_route(let_go), answer=answer)
+    served = Served([route], answer_seconds=0.05)
+    for source in ["127.0.0.2"] * 9 + ["127.0.0.1"]:
+        assert sent(served.address, "/slow", b"x", {}, source=source) == 202
+    let_go.set()
+    wait_until(lambda: len(order) == 10)
+    served.close()
+    assert order.index("127.0.0.1") <= 2
 
 
 def test_a_body_that_no_thread_can_take_holds_nothing(served, monkeypatch):

@@ -12,7 +12,7 @@ import bcrypt
 import pytest
 import yaml
 
-from exporter.network.admission import Admission
+from exporter.network.admission import Admission, Turns
 from exporter.web import basic_auth, web_config
 from exporter.web.basic_auth import Guard
 from exporter.web.web_config import WebConfigFile
@@ -221,7 +221,7 @@ async def test_a_user_who_was_removed_is_refused_though_the_hash_stays(
 
 
 async def test_a_turn_is_passed_on_once_whenever_a_client_gives_up() -> None:
-    turns = basic_auth._Turns()
+    turns = Turns()
     taken = []
 
     async def take(number: int) -> None:
