@@ -174,14 +174,14 @@ def _scenario(triton: EmbeddedTriton, users: int) -> Scenario:
 def _config(triton: EmbeddedTriton) -> dict[str, Any]:
     every = {"interval_seconds": 0.5}
     prompt = {"text_input": {"values": ["Why slow?"]}}
+    # The tokens of a probe that was given up are unknown.
+    probe = {"kind": "synthetic", "timeout_seconds": 30, **every}
     board = {"kind": "model", "idle_watts": 20, "full_watts": 80, "use": "busy"}
     return {
         "target": triton_settings(triton),
         "listen": {"address": "127.0.0.1", "port": 0},
         "collectors": [{"kind": kind, **every} for kind in ("server", "statistics")],
-        "probes": [
-            {"kind": "synthetic", **every, "overrides": {"llm": {"inputs": prompt}}}
-        ],
+        "probes": [probe | {"overrides": {"llm": {"inputs": prompt}}}],
         "power": {
             **every,
             "window_seconds": _WINDOW_SECONDS,

@@ -77,6 +77,8 @@ def test_a_run_measures_what_the_model_s_formulas_say(server, protocol) -> None:
     assert (requests.tokens == ANSWER).all()
     assert (requests.responses == ANSWER).all()
     assert requests.tokens.sum() == tokens
+    assert result.first_response.count == len(requests)
+    assert result.between_responses.count == len(requests) * (ANSWER - 1)
     # The model's steps are due at absolute times. A busy machine makes any of them late,
     # never early, so a gap after a late step is shorter than the formula.
     alone = PREFILL + PROMPT * PREFILL_TOKEN

@@ -13,7 +13,7 @@ from waiting import patience
 from exporter.triton import event_stream
 from exporter.triton.event_stream import MAX_EVENT_BYTES, EventStream
 from loadtests.engine import senders
-from loadtests.engine.http_messages import Generate, StreamedAnswer, judge_whole
+from loadtests.engine.http_messages import Generate, StreamedAnswer
 from loadtests.errors import LoadError
 from loadtests.execute import execute, prepared
 from loadtests.result import Outcome
@@ -283,15 +283,6 @@ def test_an_answer_has_its_tokens_wherever_a_character_is_cut():
             answer.feed(piece)
             said += answer.events()
         assert [(one.content, one.tokens) for one in said] == [(True, 2), (True, 4)]
-
-
-@pytest.mark.parametrize(
-    ("reported", "tokens"), [("3", 3), ("[2, 1]", 3), ("[]", 0), ("[2, null]", 0)]
-)
-def test_tokens_of_several_answers_in_one_are_added_up(reported, tokens):
-    body = b'{"text_output": ["a", "b"], "num_output_tokens": %b}' % reported.encode()
-    outcome, fault, found = judge_whole(Generate(["text_output"]), body)
-    assert (outcome, fault, found) == (Outcome.OK, None, tokens)
 
 
 def test_the_end_of_an_event_may_mix_both_ends_of_lines():
