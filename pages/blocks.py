@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from pages.units import fact, percent
+from pages.units import facts, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,7 +68,7 @@ class Facts:
         """Each name with its value on one line."""
         values = self.values
         pairs = values.items() if isinstance(values, Mapping) else values
-        return [(name, fact(value)) for name, value in pairs]
+        return facts(pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_BYTES: Final = "_bytes"
 _MILLI = 1e-3
 _LEAST_PERCENT = 0.0001
 
@@ -47,10 +51,28 @@ def number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
+def facts(values: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Names with any values on one line; numbers of bytes in a unit that fits."""
+    return [
+        (name.removesuffix(_BYTES), size(value))
+        if name.endswith(_BYTES)
+        else (name, fact(value))
+        for name, value in values
+    ]
+
+
+def size(count_bytes: float) -> str:
+    """A size in memory."""
+    mebibytes = count_bytes / (1 << 20)
+    if mebibytes < 1 << 10:
+        return f"{mebibytes:.4g} MiB"
+    return f"{mebibytes / (1 << 10):.3g} GiB"
+
+
 def fact(value: Any) -> str:
     """Any value on one line."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {fact(item)}" for key, item in value.items())
+        return ", ".join(f"{name} {text}" for name, text in facts(value.items()))
     if isinstance(value, list | tuple):
         return ", ".join(map(fact, value))
     if isinstance(value, float):

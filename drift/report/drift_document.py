@@ -106,7 +106,7 @@ def _ranking(found: Judgement) -> Table:
                 f"{feature.log_evidence:.1f}",
                 "-" if psi is None else f"{psi.value:.3g}",
                 "-" if psi is None else f"{psi.null_bound:.3g}",
-                "-" if shift is None else f"{shift:+.2f} sd",
+                "-" if shift is None else f"{shift:+z.2f} sd",
                 _moved(feature.quality[0]),
                 _moved(feature.quality[-1]),
             )

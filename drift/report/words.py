@@ -90,7 +90,7 @@ def sizes(feature: FeatureFinding) -> Iterator[str]:
             yield f"{share.name} {before} → {now}"
     for pair in feature.pairs:
         columns = " and ".join(pair.columns)
-        yield f"correlation of {columns} {pair.reference:.2f} → {pair.data:.2f}"
+        yield f"correlation of {columns} {pair.reference:z.2f} → {pair.data:z.2f}"
 
 
 def percent(share: float | None) -> str:

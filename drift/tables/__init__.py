@@ -13,6 +13,7 @@ These modules and `drift.cli` do I/O; the rest of the library does none. pyarrow
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from drift.errors import DataError
@@ -34,5 +35,5 @@ def import_pyarrow(path: Path, module: str) -> tuple[Any, Any]:
         raise DataError(
             str(path),
             f"reading {path.suffix or 'this'} needs pyarrow, which is not installed: "
-            "run `pip install pyarrow` in its environment",
+            f"run `{sys.executable} -m pip install pyarrow`",
         ) from error

@@ -20,7 +20,7 @@ from pages import units
 from pages.blocks import Document, Items, Paragraph, Table, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from loadtests.capacity.search_report import Bounds, CapacityReport
     from loadtests.result import About, Floats, RunResult
@@ -78,6 +78,8 @@ class Comparison(Settings):
     """Chance to call anything worse that is the same, over all figures together."""
     problems: tuple[str, ...] = Field(default=())
     """Reasons why the two cannot be compared."""
+    warnings: tuple[str, ...] = Field(default=())
+    """Reservations about either of the two."""
 
 
 def compared(
@@ -104,7 +106,8 @@ def compared(
         for name, q in _QUANTILES.items()
     ]
     changes.append(_misses(waits, tolerance_ratio))
-    return _concluded(changes, problems, tolerance_ratio)
+    warnings = _reservations(before.verdict.warnings, after.verdict.warnings)
+    return _concluded(changes, problems, warnings, tolerance_ratio)
 
 
 def capacities_compared(
@@ -147,7 +150,15 @@ def capacities_compared(
         change = change.model_copy(
             update={"ratio": ratio, "low": low, "high": high, "call": call}
         )
-    return _concluded([change], problems, tolerance_ratio)
+    warnings = _reservations(before.warnings, after.warnings)
+    return _concluded([change], problems, warnings, tolerance_ratio)
+
+
+def _reservations(before: Iterable[str], after: Iterable[str]) -> tuple[str, ...]:
+    return (
+        *(f"the first: {warning}" for warning in before),
+        *(f"the second: {warning}" for warning in after),
+    )
 
 
 def _deviation(ends: Bounds | None) -> float | None:
@@ -157,7 +168,10 @@ def _deviation(ends: Bounds | None) -> float | None:
 
 
 def _concluded(
-    changes: list[Change], problems: list[str], tolerance_ratio: float
+    changes: list[Change],
+    problems: list[str],
+    warnings: tuple[str, ...],
+    tolerance_ratio: float,
 ) -> Comparison:
     calls = {change.call for change in changes}
     call: Call = "same"
@@ -174,6 +188,7 @@ def _concluded(
         changes=tuple(changes),
         tolerance_ratio=tolerance_ratio,
         problems=tuple(problems),
+        warnings=warnings,
     )
 
 
@@ -317,12 +332,22 @@ def sentence(comparison: Comparison) -> str:
     return f"{said}{why}" if comparison.call == "unknown" else said
 
 
+def _verdict(comparison: Comparison) -> Verdict:
+    tone, text = _TONES.get(comparison.call, "good"), sentence(comparison)
+    if not comparison.warnings or comparison.problems:
+        return Verdict(tone, text)
+    doubt = "; ".join(comparison.warnings)
+    return Verdict(
+        "doubt" if tone == "good" else tone, f"{text}; with reservations: {doubt}"
+    )
+
+
 def document(comparison: Comparison, before: str, after: str) -> Document:
     """Return the report; `before` and `after` are the names of the files."""
     return Document(
         f"{after} compared with {before}",
         (
-            Verdict(_TONES.get(comparison.call, "good"), sentence(comparison)),
+            _verdict(comparison),
             Table(
                 ("figure", "before", "after", "change", "interval", "verdict"),
                 [(c.name, *_cells(c), c.call) for c in comparison.changes],
@@ -354,7 +379,7 @@ def _cells(change: Change) -> tuple[str, str, str, str]:
 
 
 def _points(share: float | None) -> str:
-    return "unknown" if share is None else f"{100 * share:+.3g} points"
+    return "unknown" if share is None else f"{100 * share + 0.0:+.3g} points"
 
 
 def _change(ratio: float | None) -> str:

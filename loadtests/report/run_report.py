@@ -22,6 +22,7 @@ from loadtests.report.run_figures import (
     streams_of,
 )
 from loadtests.result import Outcome, finite, quantile_of
+from pages import units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +37,8 @@ _LEAST_SLICE_REQUESTS: Final = 10
 _CURVE_POINTS: Final = 200
 _LEAST_TREND: Final = 20
 _HOUR: Final = 3600.0
+_MOST: Final = 0.5
+"""Share of failed requests above which even the median latency is infinite."""
 
 
 class Slice(Settings):
@@ -153,7 +156,7 @@ def report_of(result: RunResult) -> RunReport:
         profile=dict(about.profile),
         valid=result.verdict.valid,
         reasons=result.verdict.reasons,
-        warnings=result.verdict.warnings,
+        warnings=(*result.verdict.warnings, *_mostly_failed(result)),
         duration_seconds=result.duration_seconds,
         requests=len(requests),
         outcomes={o.name.lower(): requests.count(o) for o in Outcome},
@@ -182,6 +185,11 @@ def report_of(result: RunResult) -> RunReport:
         hardware=dict(about.hardware),
         versions=dict(about.versions),
     )
+
+
+def _mostly_failed(result: RunResult) -> Iterator[str]:
+    if result.miss_ratio is not None and result.miss_ratio > _MOST:
+        yield f"{units.percent(result.miss_ratio)} of the requests failed"
 
 
 def quantile(values: Floats, q: float) -> float | None:

@@ -73,6 +73,17 @@ def test_moved_data_are_drift_and_exit_1_naming_feature_size_and_bins(
     assert "CHANGED  income" not in text
 
 
+def test_a_change_that_rounds_to_nothing_has_no_sign_of_a_fall(tmp_path, capsys):
+    values = np.random.default_rng(2).normal(size=2000)
+    files = [
+        save(tmp_path / f"{name}.npz", {"x": values - shift})
+        for name, shift in (("before", 0), ("after", 0.002))
+    ]
+    assert run("compare", *files) == 0
+    found = capsys.readouterr().out
+    assert "+0.00 sd" in found, found
+
+
 def test_too_few_data_say_so_and_exit_0(profile, files, capsys):
     assert run("compare", profile, files["few"]) == 0
     assert capsys.readouterr().out.startswith("Not enough data: ")

@@ -182,7 +182,9 @@ def test_without_pyarrow_the_error_has_the_command_that_installs_it(
     for name in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:
         monkeypatch.setitem(sys.modules, name, None)
     for each in (path, *others):
-        with pytest.raises(DataError, match="pip install pyarrow"):
+        with pytest.raises(
+            DataError, match=f"run `{sys.executable} -m pip install pyarrow`"
+        ):
             Table(each)
     assert Table(npz_file(tmp_path, x=np.zeros(3))).rows == 3
 

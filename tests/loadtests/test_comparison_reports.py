@@ -15,8 +15,9 @@ from load_runs import made, of_waits
 from whole_pages import whole
 
 from loadtests import result_file
-from loadtests.report.comparison_report import compared, sentence
+from loadtests.report.comparison_report import compared, document, sentence
 from loadtests.result import Outcome, Verdict
+from pages import page_text
 
 ROOT = Path(__file__).parents[2]
 TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
@@ -112,6 +113,16 @@ def test_runs_that_were_sent_otherwise_are_not_compared(first, second, problem) 
     found = compared(*pair, tolerance_ratio=0.05)
     assert found.problems == ((problem,) if problem else ())
     assert found.call == ("unknown" if problem else "worse")
+
+
+def test_reservations_about_either_run_are_those_of_the_comparison() -> None:
+    """Disturbed runs decide with less certainty than the intervals say."""
+    noise = "other processes disturbed 10 of 10 windows of 1 s"
+    found = compared(made(1).warned(noise), made(1), tolerance_ratio=0.2)
+    assert found.warnings == (f"the first: {noise}",)
+    first = page_text.render(document(found, "a", "b")).splitlines()[1]
+    assert "no regression" in first
+    assert f"with reservations: the first: {noise}" in first
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from loadtests.report.run_figures import latencies_of
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text, units
-from pages.blocks import Document, Figure, Table
+from pages.blocks import Document, Facts, Figure, Table
 from pages.plots import Axis, Mark, Plot, Series
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,21 @@ def test_the_verdict_on_a_disturbed_run_names_what_disturbed_it() -> None:
     assert "VALID: no reason" in page_text.render(
         run_document.document(report_of(quiet))
     )
+
+
+@pytest.mark.parametrize(("missed", "is_said"), [(0.75, True), (0.25, False)])
+def test_a_run_that_mostly_failed_is_not_valid_without_reservations(
+    missed, is_said
+) -> None:
+    told = page_text.render(run_document.document(report_of(made(missed=missed))))
+    reservation = "VALID with reservations: 7[0-9.]+ % of the requests failed"
+    assert bool(re.search(reservation, told)) is is_said
+
+
+def test_a_size_is_shown_in_a_unit_that_people_read() -> None:
+    found = Facts({"hardware": {"cpus": 2, "memory_bytes": 8_241_152_000}})
+    assert found.pairs == [("hardware", "cpus 2, memory 7.68 GiB")]
+    assert Facts({"memory_bytes": 512 << 20}).pairs == [("memory", "512 MiB")]
 
 
 def test_a_slice_of_a_chart_has_several_requests() -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import operator
+import sys
 import zipfile
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -163,7 +164,7 @@ def _parquet(raw: bytes, file: str) -> dict[str, Array]:
         import pyarrow as pa  # noqa: PLC0415 - an extra, and heavy
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
-        reason = "Parquet needs pyarrow: run `pip install pyarrow`"
+        reason = f"Parquet needs pyarrow: run `{sys.executable} -m pip install pyarrow`"
         raise GoldenDataError(file, reason) from None
     table = parquet.read_table(pa.BufferReader(raw))
     return {
