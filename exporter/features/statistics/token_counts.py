@@ -3,11 +3,10 @@
 A backend's counters include the tokens of everybody's requests and start over with a
 reload. The tokens that answers to our own requests report are subtracted. The backend
 may count a token of ours before or after we have its answer, so its counters are
-compared with the ledger of our requests only while none of them is under way; the total
-is the highest difference so far. It is too high by at most the tokens of requests
-whose tokens are unknown (`OwnTokens.unknown`), and exact as soon as our requests pause.
-Where they never pause, the difference is taken after `_MOST_WAITS` reads, and may
-include the tokens of the requests then under way; this error does not accumulate.
+compared with the ledger of our requests while none of them is under way, or once as
+many have ended as were under way at the read of the counters; the total is the highest
+difference so far. It is too high by at most the tokens of requests whose tokens are
+unknown (`OwnTokens.unknown`), and exact as soon as our requests pause.
 
 Tokens that a backend counted between the last read and its end are lost. Our own tokens
 among them are known if the server was seen to be gone; after a reload they are
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field
 
 from exporter import catalogue
-from exporter.access.own_traffic import NOTHING, OwnCounts
+from exporter.access.own_traffic import OwnCounts
 from exporter.access.work_board import Direction, KnownTokens, ModelWork
 from exporter.features.statistics.busy_time import BusyTime
 from exporter.samples import Sample
@@ -88,14 +87,18 @@ class _BackendTotal:
     own: float = 0.0
     """Tokens of our own requests at the last read."""
     own_when_gone: float | None = None
-    waits: int = 0
+    awaited: tuple[float, int] | None = None
+    """Tokens counted at a read with own requests under way, and the number of ended ones
+    from which on the ledger includes those that were."""
     total: float = 0.0
     is_another: bool = False
     """True if the next value is of another server."""
     counted_elsewhere: float = 0.0
     """Tokens since the last read that other sources counted, and the next value includes."""
 
-    def advance(self, value: float, own: float, *, is_quiet: bool) -> None:
+    def advance(self, value: float, own: float, requests: OwnCounts) -> None:
+        if self.counted_elsewhere or self.is_another:
+            self.awaited = None
         self.base += self.counted_elsewhere
         self.counted_elsewhere = 0.0
         if self.is_another:
@@ -107,10 +110,15 @@ class _BackendTotal:
             if self.own_when_gone is not None:
                 self.lost += max(0.0, self.own_when_gone - self.own)
         self.value, self.own, self.own_when_gone = value, own, None
-        self.waits = 0 if is_quiet else self.waits + 1
-        if is_quiet or self.waits > _MOST_WAITS:
-            known = self.ended + value - self.base - (own - self.lost)
-            self.total = max(self.total, known)
+        counted, ended = self.ended + value - self.base, requests.ended.requests
+        under_way = requests.in_flight.requests
+        if not under_way:
+            self.awaited = counted, ended
+        if self.awaited is not None and ended >= self.awaited[1]:
+            self.total = max(self.total, self.awaited[0] - (own - self.lost))
+            self.awaited = None
+        if self.awaited is None and under_way:
+            self.awaited = counted, ended + under_way
 
 
 @dataclass(slots=True)
@@ -226,7 +234,6 @@ class TokenCounts:
         if value is None:
             return direction in self._backend and 0 < self._unread <= _MOST_WAITS
         known, unknown = own_tokens(read.own, direction, one_each=self._one_each)
-        is_quiet = read.own.in_flight == NOTHING
         total = self._backend.get(direction)
         if total is None:
             base = self._guessed.get(direction, 0.0)
@@ -237,7 +244,7 @@ class TokenCounts:
                     return False
                 base = float(value - known)
             total = self._backend[direction] = _BackendTotal(base, value)
-        total.advance(value, float(known), is_quiet=is_quiet)
+        total.advance(value, float(known), read.own)
         self._unknown[direction] = unknown
         return True
 
