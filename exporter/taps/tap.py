@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 READ_SECONDS: Final = 10.0
+"""Longest time for a body to arrive, and then to wait for its sender's turn."""
 ANSWER_SECONDS: Final = 2.0
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -274,16 +275,23 @@ class Tap:
             CrowdedError: the tap is closing.
         """
         try:
-            async with self._turns[route.source].of(request.sender):
+            async with (
+                asyncio.timeout(self._read_seconds) as patience,
+                self._turns[route.source].of(request.sender),
+            ):
+                patience.reschedule(None)
                 workers = self._workers.get(route.source)
                 if workers is None:
                     raise CrowdedError("the tap is closing")
                 slot = self._entrance.parsing
                 answer = await workers.submit(slot.run, _answer, route, request)
-            self._count(route, answer)
-            return answer
+        except TimeoutError:
+            # Spans as old as this wait for no others, and the queue would outlast a flood.
+            answer = _overloaded("too many bodies of this sender wait to be read")
         finally:
             held.let_go()
+        self._count(route, answer)
+        return answer
 
 
 async def _read(

@@ -282,6 +282,17 @@ def test_bodies_of_one_address_delay_those_of_another_by_one():
     assert order.index("127.0.0.1") <= 2
 
 
+def test_bodies_that_waited_too_long_for_their_turn_are_dropped_and_counted():
+    let_go = threading.Event()
+    served = Served([slow_route(let_go)], answer_seconds=0.05, read_seconds=0.5)
+    assert [served.post(b"x", path="/slow")[0] for _ in range(3)] == [202] * 3
+    served.wait(lambda: served.outcomes() == {("test", "overloaded"): 2})
+    assert served.admission.tap.held.total() < 5000, "that of the first"
+    let_go.set()
+    served.wait(lambda: served.outcomes().get(("test", "accepted")) == 1)
+    served.close()
+
+
 def test_a_body_that_no_thread_can_take_holds_nothing(served, monkeypatch):
     def refused(_):
         raise RuntimeError("can't start new thread")
