@@ -72,8 +72,8 @@ def _error(name: str, shown: Any, client: Any) -> tuple[Any, str, float, str]:
         return abs(shown - client), "tokens", 0.0, what
     if "joules" in name:
         what = (
-            "joules for each output token x tokens of the clients' answers, against the "
-            "energy of the model, or with idle and unattributed energy that of the board"
+            "joules for each output token x tokens of the clients' answers, with idle and "
+            "unattributed energy, against the energy of the board"
         )
         return 100 * abs(shown / client - 1), "percent", 0.1, what
     goal = max(1.0, 30 * float(np.median(client)))
@@ -136,12 +136,10 @@ def _run(users: int) -> dict[str, tuple[float, float]]:
         )
         between = result.between_responses.quantile(q) or 0.0
         found[f"gap_{name}"] = float(np.quantile(gaps, q)), between
-    energy = page.value("triton_model_energy_joules_total", **_LLM) or 0.0
     return found | {
         "input_tokens": (_tokens(page, "input"), given),
         "output_tokens": (_tokens(page, "output"), output),
-        "joules_of_the_model": (each * output, energy),
-        "joules_of_the_board": (each * output + others, board),
+        "joules": (each * output + others, board),
     }
 
 

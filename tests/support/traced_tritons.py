@@ -117,17 +117,9 @@ class Sender:
     def rows(self, model, count, request_id="client"):
         x = np.ones((1, 8), np.float32)
         for _ in range(count):
-            self._send(self.client.infer, model, {"x": x}, request_id)
-
-    def streams(self, count):
-        values = np.ones(3, np.float32)
-        for _ in range(count):
-            self._send(self.client.infer_stream, "stream", {"values": values}, "client")
-
-    def _send(self, call, model, inputs, request_id):
-        types = dict.fromkeys(inputs, "FP32")
-        call(InferRequest(model, "", request_id, inputs, types), timeout_seconds=10)
-        time.sleep(PAUSE_SECONDS)
+            request = InferRequest(model, "", request_id, {"x": x}, {"x": "FP32"})
+            self.client.infer(request, timeout_seconds=10)
+            time.sleep(PAUSE_SECONDS)
 
 
 def traced(repository, *options):
@@ -159,11 +151,10 @@ def requests(page, model):
     return page.sum("triton_request_duration_seconds_count", model=model)
 
 
-def assert_phases_add_up(page, model, *, streamed=False):
+def assert_phases_add_up(page, model):
     total = page.value("triton_request_duration_seconds_sum", model=model)
     phases = page.all("triton_request_phase_duration_seconds_sum", model=model)
-    known = set(PHASES) - ({"compute_output"} if streamed else set())
-    assert {labels["phase"] for labels, _ in phases} == known
+    assert {labels["phase"] for labels, _ in phases} == set(PHASES)
     assert sum(value for _, value in phases) == pytest.approx(total, rel=1e-6)
 
 
