@@ -61,7 +61,9 @@ def _worth(events: NDArray[np.bool_], confidence: float) -> tuple[float, str]:
 def quantile_side(waits: Floats, q: float, confidence: float) -> Side:
     """The q-quantile of `waits` (N,), in order of time; infinite ones are misses."""
     value = quantile_of(waits, q)
-    worth, reason = _worth(waits > value, confidence)
+    # Waits equal to the quantile, like those of one batch, may count as above it or not.
+    counted = (_worth(waits > value, confidence), _worth(waits >= value, confidence))
+    worth, reason = min(counted)
     if reason:
         return Side(value, reason=reason)
     ranks = interval_ranks(waits.size, q, confidence, worth)

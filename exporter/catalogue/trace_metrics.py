@@ -40,7 +40,7 @@ REQUEST_LATENCY_CI: Final = MetricSpec(
     "Bounds (lower, upper) of the 95 % confidence interval of the quantile, for the"
     " process that generates latencies: where the quantile of another window under"
     " the same conditions would be. From order statistics, widened by the"
-    " correlation between requests over the window's time slots. Absent if"
+    " correlation between requests within the window and between windows. Absent if"
     " triton_request_latency_effective_samples is too small.",
     (*_MODEL, "quantile", "bound"),
 )
@@ -49,7 +49,7 @@ REQUEST_LATENCY_EFFECTIVE: Final = MetricSpec(
     "Number of independent requests that would determine the quantile as precisely"
     " as the traced ones in the window. The interval needs 6 for p50, 36 for p90, 72"
     " for p95, 368 for p99, 3688 for p99.9. A window counts as no less correlated than"
-    " the median of the last twelve. 0 if the correlation cannot be measured: the"
+    " the median of the last twelve, and than the differences between them show. 0 if the correlation cannot be measured: the"
     " requests came in fewer than four of the window's 30 slots.",
     (*_MODEL, "quantile"),
 )

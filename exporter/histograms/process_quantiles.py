@@ -9,6 +9,9 @@ ranks of the order-statistic interval are those of this number of independent re
 A window that happens to be calm does not show that the process is. If each window counted
 by itself, the intervals shown would come from the calmest windows: at 95 % load, those of p90
 covered in 40 %. So no window counts as less dependent than the median of the last twelve.
+Nor do the slots of a window show what lasts longer than they do (a level that wanders, a
+source that is on for minutes). That shows in how much consecutive windows differ, without
+the largest difference: a single change of the level, such as a new version, is no such thing.
 
 An interval ends above its quantile, where dependence may last longer: the largest phi of
 three counts, of the quantile, of those below it and of the next one above it. Events that
@@ -17,6 +20,7 @@ did not happen within the window (a rarer slow spell) cannot be in the interval.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from statistics import median
@@ -24,12 +28,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.numerics.dependence import Inflation, inflation
+from drift.numerics.dependence import Inflation, inflation, variance_ratio
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import supports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from drift.numerics.dependence import Floats
 
 _CONFIDENCE: Final = 0.95
 _LEAST_EXCEEDANCES: Final = 5.0
@@ -41,6 +47,11 @@ values are in one bucket.
 
 _WINDOWS: Final = 12
 """Windows whose dependence counts, the present one included: an hour, if each has five minutes."""
+_LEAST_STEPS: Final = 6
+_TRIMMED: Final = 1.4
+"""Mean of eleven squares of normal differences over that of all but the largest of them."""
+_FREEDOM: Final = 7.0
+"""Degrees of freedom of that mean, by simulation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,9 @@ class ProcessQuantiles:
         self._window_seconds = window_seconds
         self._worths = {q: deque[float](maxlen=_WINDOWS - 1) for q in quantiles}
         """Independent requests that one of an earlier window was worth, by quantile."""
+        self._steps = {q: deque[float](maxlen=_WINDOWS - 1) for q in quantiles}
+        """Phi of two consecutive windows, by quantile."""
+        self._previous: Histogram | None = None
         self._remembered_at: float | None = None
 
     def of(self, slots: Sequence[Histogram], now: float) -> list[ProcessQuantile]:
@@ -96,7 +110,8 @@ class ProcessQuantiles:
             worth = _worth(kept)
             if worth:
                 worths[q] = worth
-                worth = min(worth, median((*self._worths[q], worth)))
+                before = (*self._worths[q], worth)
+                worth = min(worth, median(before), self._worth_between(q))
             effective = worth * whole.count
             interval = (
                 whole.quantile_interval(q, _CONFIDENCE, effective)
@@ -104,10 +119,20 @@ class ProcessQuantiles:
                 else None
             )
             found.append(ProcessQuantile(q, value, interval, effective))
-        self._remember(worths, now)
+        self._remember(worths, whole, now)
         return found
 
-    def _remember(self, worths: Mapping[float, float], now: float) -> None:
+    def _worth_between(self, q: float) -> float:
+        """Return the independent requests that one is worth by the differences of windows."""
+        steps = self._steps[q]
+        if len(steps) < _LEAST_STEPS:
+            return math.inf
+        phi = _TRIMMED * (sum(steps) - max(steps)) / (len(steps) - 1)
+        return Inflation(max(phi, 1.0), _FREEDOM).effective_samples(1, _CONFIDENCE)
+
+    def _remember(
+        self, worths: Mapping[float, float], whole: Histogram, now: float
+    ) -> None:
         """Keep what was measured, once a window."""
         if self._remembered_at is None:
             self._remembered_at = now
@@ -115,6 +140,11 @@ class ProcessQuantiles:
             self._remembered_at = now
             for q, worth in worths.items():
                 self._worths[q].append(worth)
+                if self._previous is not None:
+                    both = (self._previous, whole)
+                    counts, events = _above(both, self._previous + whole, q)
+                    self._steps[q].append(float(variance_ratio(events, counts)))
+            self._previous = whole
 
 
 def _worth(measured: Sequence[Inflation | None]) -> float:
@@ -129,7 +159,17 @@ def _worth(measured: Sequence[Inflation | None]) -> float:
 def _inflation(
     slots: Sequence[Histogram], whole: Histogram, q: float
 ) -> Inflation | None:
-    """Phi of the requests above the edge of the quantile's bucket that is nearest to it."""
+    """Phi of the requests above a quantile."""
+    return inflation(*_above(slots, whole, q))
+
+
+def _above(
+    slots: Sequence[Histogram], whole: Histogram, q: float
+) -> tuple[Floats, Floats]:
+    """Return the requests of each slot, and those above the bucket edge nearest to `q`.
+
+    None are above if nearly all requests are in one bucket.
+    """
     edges = whole.edges_about(q)
     counts = np.array([slot.count for slot in slots], np.float64)
     events = np.array([slot.above(edges) for slot in slots], np.float64)
@@ -138,4 +178,4 @@ def _inflation(
     share = float(shares[nearest])
     if share * (1.0 - share) < _LEAST_VARIANCE * q * (1.0 - q):
         events = np.zeros_like(events)
-    return inflation(counts, events[:, nearest])
+    return counts, events[:, nearest]

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
-from dependent_latencies import autoregressive, independent, queue
+from dependent_latencies import (
+    autoregressive,
+    independent,
+    long_memory,
+    power_law_spells,
+    queue,
+)
 from simulated_queues import BURSTY, QUEUES, search_of
 
 from exporter.histograms.histogram import Histogram
@@ -97,6 +103,8 @@ PROCESSES = {
     "M/M/1 at 50 %": queue(0.5),
     "M/M/1 at 80 %": queue(0.8),
     "M/M/1 at 95 %": queue(0.95),
+    "long memory": long_memory,
+    "power-law spells": power_law_spells,
 }
 
 
@@ -146,11 +154,17 @@ def _run(latencies: np.ndarray) -> RunResult:
     requests.outcome[:] = Outcome.OK
     about = About("open", "grpc", "simulated", ("queue",), 1, 10.0, 100, "", 0.0)
     # A comparison takes no histogram; to make them takes longer than to compare.
+    nothing = Histogram()
     return RunResult(
         about,
         requests,
-        *[Histogram()] * 5,
-        latencies.size / 100.0,
+        from_intended=nothing,
+        from_send=nothing,
+        dispatch_delay=nothing,
+        first_response=nothing,
+        mean_gap=nothing,
+        between_responses=nothing,
+        duration_seconds=latencies.size / 100.0,
         sender_cpu_seconds=0.0,
     )
 

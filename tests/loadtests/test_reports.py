@@ -16,6 +16,7 @@ from whole_pages import whole
 
 from loadtests import json_file, result_file
 from loadtests.cli import REPORTS
+from loadtests.dependent_intervals import quantile_side
 from loadtests.load_report_command import MODELS
 from loadtests.report import run_document
 from loadtests.report.run_figures import latencies_of
@@ -89,6 +90,14 @@ def test_intervals_of_a_run_hold_although_its_requests_wait_in_one_queue() -> No
             assert np.mean(held) >= 0.85
             assert all(20 < one.effective_requests < 2_000 for one in shown)
             assert all(one.value is not None for one in found)
+
+
+def test_a_quantile_within_one_batch_of_equal_waits_has_no_interval() -> None:
+    waits = np.repeat(np.random.default_rng(3).lognormal(size=20), 64)
+    side = quantile_side(waits, 0.99, 0.95)
+    assert side.reason
+    assert np.isnan(side.low)
+    assert side.effective_requests == 0
 
 
 def test_the_page_has_the_number_of_independent_requests_or_why_it_is_unknown() -> None:

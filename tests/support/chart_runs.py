@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-WAVE_SAMPLES = 288
-"""A day of samples, five minutes apart."""
+SPELL_SAMPLES = 20
 SAMPLE_SECONDS = 300.0
 _WARM_UP = 200
+_REMEMBERED = 0.85
+"""Share of the variance of a sample that the variance before it decides."""
 
 
 @dataclass
@@ -34,12 +35,20 @@ class Process:
     freedom: float = math.inf
     wave: float = 0.0
     """Amplitude, in standard deviations of what is added to it."""
+    cycle: int = 288
+    """Samples of a wave: a day of them, five minutes apart."""
+    clusters: float = 0.0
+    """Share of the variance of a sample that the one before it decides (GARCH)."""
+    spells: float = 0.0
+    """Deviations by which half of the samples are higher, in spells of `SPELL_SAMPLES`."""
 
     def __post_init__(self) -> None:
         self._level = np.zeros(self.shape)
+        self._variance = np.ones(self.shape)
+        self._high = self.rng.random(self.shape) < 0.5
         # Each run begins at its own time of day.
         self._phase = self.rng.uniform(0.0, 2.0 * math.pi, self.shape)
-        for _ in range(_WARM_UP if self.correlation else 0):
+        for _ in range(_WARM_UP if self.correlation or self.clusters else 0):
             self.draw()
 
     def draw(self) -> Floats:
@@ -49,10 +58,19 @@ class Process:
             if math.isinf(self.freedom)
             else self.rng.standard_t(self.freedom, self.shape)
         )
+        if self.clusters:
+            shock = np.sqrt(self._variance) * shock
+            fresh = 1.0 - _REMEMBERED - self.clusters
+            self._variance = (
+                fresh + self.clusters * np.square(shock) + _REMEMBERED * self._variance
+            )
         self._level = self.correlation * self._level + shock
+        if self.spells:
+            self._high ^= self.rng.random(self.shape) < 1.0 / SPELL_SAMPLES
+            return self._level + self.spells * self._high
         if not self.wave:
             return self._level
-        self._phase = self._phase + 2.0 * math.pi / WAVE_SAMPLES
+        self._phase = self._phase + 2.0 * math.pi / self.cycle
         return self._level + self.wave * np.sin(self._phase)
 
 
@@ -63,6 +81,9 @@ PROCESSES = {
     "AR(0.9)": {"correlation": 0.9},
     "daily_wave": {"wave": 1.0},
     "small_daily_wave": {"wave": 0.3},
+    "weekly_wave": {"wave": 0.3, "cycle": 2016},
+    "spells_of_spread": {"clusters": 0.1},
+    "spells_of_level": {"spells": 0.5},
 }
 
 

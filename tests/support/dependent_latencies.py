@@ -65,6 +65,33 @@ def slow_spells(rng, count, length=50.0, share=0.02):
     return rng.lognormal(0.0, SIGMA, count) * np.where(slow, 5.0, 1.0)
 
 
+def long_memory(rng, count, order=0.4):
+    """A level whose correlation falls so slowly that it has no length, under noise.
+
+    Fractionally integrated noise of that order (Granger, Joyeux 1980), of variance 1.
+    """
+    past = np.arange(1, count)
+    weights = np.cumprod(np.append(1.0, (past - 1.0 + order) / past))
+    steps = rng.normal(size=2 * count)
+    size = 1 << math.ceil(math.log2(3 * count))
+    both = np.fft.rfft(weights, size) * np.fft.rfft(steps, size)
+    level = np.fft.irfft(both, size)[count : 2 * count] / math.sqrt(weights @ weights)
+    return np.exp(SIGMA * (0.8 * level + 0.6 * rng.normal(size=count)))
+
+
+def power_law_spells(rng, count, shortest=100.0, index=1.5):
+    """Half of the time twice as slow, in spells whose length has no variance."""
+    lengths = shortest * (1.0 + rng.pareto(index, count // int(shortest) + 2))
+    ends = np.cumsum(lengths) - rng.random() * lengths[0]
+    slow = (np.searchsorted(ends, np.arange(count)) + rng.integers(2)) % 2
+    return rng.lognormal(0.0, SIGMA, count) * np.where(slow, 2.0, 1.0)
+
+
+def long_spells(rng, count):
+    """A quarter of the requests are five times as slow, in spells of 2,500."""
+    return slow_spells(rng, count, 2_500.0, 0.25)
+
+
 def lognormal_quantile(q):
     return math.exp(SIGMA * NormalDist().inv_cdf(q))
 
@@ -73,13 +100,13 @@ def queue_quantile(load):
     return lambda q: -math.log1p(-q) / (1.0 - load)
 
 
-def spells_quantile(q, share=0.02):
+def spells_quantile(q, share=0.02, factor=5.0):
     below = NormalDist().cdf
     low, high = 1e-3, 1e3
     for _ in range(100):
         x = math.sqrt(low * high)
         z = math.log(x) / SIGMA
-        slow = below(z - math.log(5.0) / SIGMA)
+        slow = below(z - math.log(factor) / SIGMA)
         low, high = (low, x) if (1 - share) * below(z) + share * slow > q else (x, high)
     return x
 
@@ -101,6 +128,13 @@ PROCESSES = {
         queue_quantile(0.8),
         1_000,
     ),
+    "long memory": (long_memory, lognormal_quantile, 10_000),
+    "power-law spells": (
+        power_law_spells,
+        lambda q: spells_quantile(q, 0.5, 2.0),
+        10_000,
+    ),
+    "long spells": (long_spells, lambda q: spells_quantile(q, 0.25), 10_000),
 }
 
 
@@ -180,5 +214,7 @@ COMPARED = {
     "M/M/1 at 80 %": alike(queue(0.8)),
     "slow spells": alike(slow_spells),
     "slow wander": alike(wandering),
+    "long memory": alike(long_memory),
+    "power-law spells": alike(power_law_spells),
     "unlike shapes": unlike_shapes,
 }

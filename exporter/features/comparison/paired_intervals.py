@@ -99,16 +99,21 @@ def estimated(x: Values, y: Values, q: float) -> tuple[float, Inflation | None]:
     """Return the ratio of the two quantiles, and the inflation of the walk there."""
     rank = max(0, math.ceil(q * len(x)) - 1)
     ratio = float(np.partition(y, rank)[rank] / np.partition(x, rank)[rank])
-    return ratio, sequence_inflation(_steps(x, y / ratio, q), bounded=True)
-
-
-def _steps(x: Values, y: Values, q: float) -> Values:
-    """Return for each pair 1 if only y is beyond the pooled quantile, -1 if only x is."""
+    y = y / ratio
     both = np.concatenate((x, y))
     rank = _rank(q, len(both))
     middle = np.partition(both, rank)[rank]
-    steps: Values = (y > middle).astype(np.float64) - (x > middle)
-    return steps
+    # Values equal to the quantile, like those of one batch, may count as beyond it or not.
+    found = [
+        sequence_inflation(
+            beyond(y, middle).astype(np.float64) - beyond(x, middle), bounded=True
+        )
+        for beyond in (np.greater, np.greater_equal)
+    ]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return ratio, None
+    return ratio, max(known, key=lambda each: each.phi)
 
 
 def walk(x: Values, y: Values, q: float) -> Walk:

@@ -28,8 +28,8 @@ Refusal = Literal[
 ]
 """Reason why there is no lower bound of the run length. short_time: a daily wave would not
 show in the baseline; few_samples: too few independent ones, or limits that hold would
-blind a chart; correlated: the assumption is doubtful; tails: not normal; constant: it never
-changed; old_state: learnt by a version that did not measure its errors.
+blind a chart; correlated: the assumption is doubtful, the level wanders slowly, or times of
+large and of small spread alternate; tails: not normal; constant: it never changed; old_state: learnt by a version that did not measure its errors.
 """
 
 LEAST_SAMPLES: Final = 20
@@ -43,6 +43,9 @@ errors are nearly independent and normal, and the logarithm of the run length ne
 linear in them: the quantile of the sum is no worse than the sum of the quantiles."""
 _DOUBTED_BELOW: Final = 0.01
 _TAILS_REFUSED_BELOW: Final = 0.05
+_WANDERS_BELOW: Final = 0.02
+_LEAST_BLOCKS: Final = 8
+_LEAST_LENGTH: Final = 8
 _STEP: Final = 0.02
 _TINY: Final = 1e-9
 _UNBOUNDED: Final = (0.0, 1.0, 0.0)
@@ -124,7 +127,9 @@ def learn(
     shift, spread, independent = _errors(residuals, correlation)
     tails = _tails(residuals)
     refusals: dict[Refusal, bool] = {
-        "correlated": doubtful,
+        "correlated": doubtful
+        or _correlated(np.square(residuals))
+        or _wanders(residuals),
         "tails": tails < _TAILS_REFUSED_BELOW,
         "few_samples": independent < LEAST_INDEPENDENT,
         "short_time": seconds < LEAST_SECONDS,
@@ -200,6 +205,20 @@ def _correlated(series: Floats) -> bool:
         * sum(_autocorrelation(series, lag) ** 2 / (count - lag) for lag in lags)
     )
     return normal.chi_square_above(statistic, len(lags)) < _DOUBTED_BELOW
+
+
+def _wanders(series: Floats) -> bool:
+    """Return whether sums over blocks of 8 samples and more vary too much, at 2 % each."""
+    variance, length, sums = float(series.var(ddof=1)), 1, series
+    while sums.size >= _LEAST_BLOCKS:
+        squares = float(np.square(sums - sums.mean()).sum()) / (length * variance)
+        if (
+            length >= _LEAST_LENGTH
+            and normal.chi_square_above(squares, sums.size - 1) < _WANDERS_BELOW
+        ):
+            return True
+        sums, length = dependence.in_pairs(sums), 2 * length
+    return False
 
 
 def _tails(series: Floats) -> float:

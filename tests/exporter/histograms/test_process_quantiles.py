@@ -69,6 +69,30 @@ def test_the_calmest_windows_do_not_stand_for_the_process(name, q):
     assert missed <= 1 + 0.05 * len(shown)
 
 
+@pytest.mark.parametrize("name", ["power-law spells", "long spells"])
+def test_what_lasts_longer_than_slots_shows_between_windows(name):
+    """By the slots alone, fewer than nine in ten intervals held."""
+    draw, truth, count = PROCESSES[name]
+    rng = np.random.default_rng(5)
+    shown = [
+        each[0.5].interval
+        for _ in range(2)
+        for each in consecutive(draw(rng, 80 * count), 80)[12:]
+        if each[0.5].interval is not None
+    ]
+    hits = sum(low <= truth(0.5) <= high for low, high in shown)
+    assert len(shown) > 40
+    assert hits / len(shown) >= 0.9
+
+
+def test_one_change_of_the_level_leaves_the_interval_as_it_was():
+    values = np.random.default_rng(2).lognormal(size=(30, 10_000))
+    same = consecutive(values.ravel(), 30)[-1][0.5]
+    values[:25] *= 2.0
+    changed = consecutive(values.ravel(), 30)[-1][0.5]
+    assert changed.effective_samples == pytest.approx(same.effective_samples, rel=0.2)
+
+
 def test_a_window_that_is_less_calm_than_those_before_counts_by_itself():
     calm = np.random.default_rng(1).lognormal(size=(20, 10_000))
     wild, _, count = PROCESSES["slow spells, 4 a window"]

@@ -57,6 +57,16 @@ def test_slow_spells_of_one_instance_alone_are_hardly_ever_called(process):
         assert sum(metric in c for c in called) <= MOST_CALLED, metric
 
 
+def test_batches_of_equal_latencies_are_hardly_ever_called():
+    """Where one batch is all that is beyond the quantile, no pair seems to differ."""
+    rng = np.random.default_rng(SEED)
+    called = [
+        pairs_of(*np.repeat(rng.lognormal(size=(2, 40)), 64, axis=1), ("latency_p95",))
+        for _ in range(RUNS)
+    ]
+    assert sum(bool(metrics) for _, metrics in called) <= MOST_CALLED
+
+
 def test_equal_means_of_unlike_shapes_are_hardly_ever_called():
     rng = np.random.default_rng(SEED)
     draw = COMPARED["unlike shapes"]

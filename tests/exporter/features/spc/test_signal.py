@@ -169,7 +169,7 @@ class TestWatching:
         [
             (noise(600), 60.0, "short_time"),
             (noise(100), math.inf, "few_samples"),
-            (noise(600, correlation=0.995), math.inf, "few_samples"),
+            (noise(600, correlation=0.995), math.inf, "correlated"),
             (3 * np.sin(np.arange(600) / 3) + noise(600), math.inf, "correlated"),
             (np.random.default_rng(3).standard_t(5, 600), math.inf, "tails"),
             ([1.0] * 600, math.inf, "constant"),
