@@ -29,6 +29,15 @@ def choice(name: str, label: str, query: str, all_value: str = ".*") -> Any:
     """A variable whose values Prometheus has, any number of which can be chosen."""
     every = models.VariableOption(text="All", value="$__all", selected=True)
     return (
+        _query(name, label, query)
+        .include_all(include_all=True)
+        .all_value(all_value)
+        .current(every)
+    )
+
+
+def _query(name: str, label: str, query: str) -> Any:
+    return (
         dashboard.QueryVariable(name)
         .label(label)
         .query(query)
@@ -37,9 +46,6 @@ def choice(name: str, label: str, query: str, all_value: str = ".*") -> Any:
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .multi(multi=True)
-        .include_all(include_all=True)
-        .all_value(all_value)
-        .current(every)
     )
 
 
@@ -57,7 +63,10 @@ def _variables(by_model: str) -> Iterable[Any]:
         "Namespace",
         'label_values(triton_up{cluster=~"$cluster"}, namespace)',
     )
-    yield choice("job", "Job", "label_values(triton_up, job)", ".+")
+    # Without "All": staging and production are added up only where somebody chooses both.
+    yield _query("job", "Job", "label_values(triton_up, job)").include_all(
+        include_all=False
+    )
     yield choice(
         "instance", "Instance", 'label_values(triton_up{job=~"$job"}, instance)', ".+"
     )

@@ -87,6 +87,13 @@ def panels(uid: str) -> list[dict]:
     return json.loads((BOARDS / f"{uid}.json").read_text())["panels"]
 
 
+def dashboard_of(alert: dict) -> str:
+    """The dashboard of the alert's link, which opens with the job that the alert is about."""
+    path, _, chosen = alert["annotations"]["dashboard_url"].partition("?")
+    assert chosen == "var-job={{ $labels.job | urlquery }}"
+    return path.removeprefix("/d/")
+
+
 def asked_for(expression: str) -> set[str]:
     """The exposed metrics of a query, through recording rules."""
     found = set()
@@ -121,13 +128,13 @@ class TestEveryAlert:
         assert found == list(SECTIONS)
 
     def test_its_dashboard_shows_what_it_is_about(self, alert) -> None:
-        uid = alert["annotations"]["dashboard_url"].removeprefix("/d/")
+        uid = dashboard_of(alert)
         queries = [t["expr"] for p in panels(uid) for t in p.get("targets", ())]
         shown = set().union(*map(asked_for, queries))
         assert shown & asked_for(alert["expr"])
 
     def test_its_dashboard_leads_to_its_runbook(self, alert) -> None:
-        uid = alert["annotations"]["dashboard_url"].removeprefix("/d/")
+        uid = dashboard_of(alert)
         links = [link["url"] for p in panels(uid) for link in p.get("links", ())]
         assert links.count(f"${{runbooks}}/{alert['alert']}.md") == 1
 

@@ -70,7 +70,8 @@ class TestEveryDashboard:
             assert variables[name]["type"] == "query"
             assert variables[name]["label"] == name.capitalize()
             assert variables[name]["multi"] is True
-            assert variables[name]["allValue"] == ".+"
+        assert variables["job"]["includeAll"] is False, "staging beside production"
+        assert variables["instance"]["allValue"] == ".+"
         for name, variable in variables.items():
             if variable["type"] == "query":
                 assert variable["refresh"] == 2, f"{name} follows the time range"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HEADER: Final = """\
 # Written by `tritonwatch rules`; write it again when the objectives change.
 """
-_DASHBOARD: Final = "/d/tritonwatch-slo"
+_DASHBOARD: Final = "/d/tritonwatch-slo?var-job={{ $labels.job | urlquery }}"
 _FLEET: Final = ("cluster", "namespace", "job")
 """Labels that the sidecars of one fleet share; staging must not dilute production."""
 

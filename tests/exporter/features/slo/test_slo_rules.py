@@ -272,7 +272,9 @@ def test_links_are_whole_where_their_addresses_are_given():
     notes = [r["annotations"] for g in groups for r in g["rules"] if "alert" in r]
     assert notes
     for note in notes:
-        assert note["dashboard_url"] == "https://grafana.example/d/tritonwatch-slo"
+        assert note["dashboard_url"] == (
+            "https://grafana.example/d/tritonwatch-slo?var-job={{ $labels.job | urlquery }}"
+        )
         folder, _, page = note["runbook_url"].rpartition("/")
         assert folder == "https://runbooks.example/triton"
         text = (RUNBOOKS / page).read_text("utf-8")
