@@ -35,6 +35,8 @@ BOOKING_SECONDS: Final = 0.1
 """A model's backend answers first and reports to the statistics afterwards."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 """Longest wait of one of our requests."""
+_MOST_PAUSE_SECONDS: Final = 0.3
+"""Longest wait for our requests in flight before a read that is to find none."""
 
 Ending = Literal["ok", "failed", "rejected", "unreached", "unresolved"]
 """Answered; answered with an error, by a queue; never received by Triton; unknown."""
@@ -212,7 +214,9 @@ class OwnTraffic:
             return dict(self._counts)
 
     @contextlib.contextmanager
-    def paused(self, most_seconds: float) -> Generator[dict[ModelKey, OwnCounts]]:
+    def paused(
+        self, most_seconds: float = _MOST_PAUSE_SECONDS
+    ) -> Generator[dict[ModelKey, OwnCounts]]:
         """Hold our requests back while the body runs, once none is in flight.
 
         Those under way are waited for during `most_seconds`; the body runs in any case.

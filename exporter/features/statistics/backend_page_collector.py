@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.samples import AnySample
+    from exporter.triton.http import HttpClient
+    from exporter.triton.protocol_types import ModelSpec
 
 
 class BackendPageSettings(CollectorSettings):
@@ -66,7 +68,17 @@ class BackendPageCollector:
             return ()
         models = self._access.board.current.models
         self._forget_own(models.keys() | self._tokens.keys())
-        before = self._access.own.snapshot()
+        if self._started and not any(c.awaits_quiet for c in self._tokens.values()):
+            return self._collected(client, models, self._access.own.snapshot())
+        with self._access.own.paused() as settled:
+            return self._collected(client, models, settled)
+
+    def _collected(
+        self,
+        client: HttpClient,
+        models: Mapping[ModelKey, ModelSpec],
+        before: Mapping[ModelKey, OwnCounts],
+    ) -> Sequence[AnySample]:
         try:
             body = client.get(
                 "/metrics", timeout_seconds=self._settings.timeout_seconds

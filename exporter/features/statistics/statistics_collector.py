@@ -102,7 +102,7 @@ class StatisticsCollector:
         if self._has_all_bases():
             with contextlib.suppress(_AnotherServerError):
                 return self._collected(self._access.own.snapshot())
-        with self._access.own.paused(_MOST_PAUSE_SECONDS) as settled:
+        with self._access.own.paused() as settled:
             return self._collected(settled)
 
     def _log_absence(self, server: str) -> None:
@@ -354,7 +354,5 @@ class StatisticsCollector:
 _KEEP_MISSING_RUNS: Final = 120
 _MOST_BASE_READS: Final = 6
 """Maximum of reads of the statistics before a model's production is counted."""
-_MOST_PAUSE_SECONDS: Final = 0.3
-"""Maximum wait for our requests in flight before such a read."""
 _DOUBTFUL_SECONDS: Final = 600.0
 """Time after the last failure that was counted as a success."""

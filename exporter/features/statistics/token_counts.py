@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field
 
 from exporter import catalogue
-from exporter.access.own_traffic import OwnCounts
+from exporter.access.own_traffic import NOTHING, OwnCounts
 from exporter.access.work_board import Direction, KnownTokens, ModelWork
 from exporter.features.statistics.busy_time import BusyTime
 from exporter.samples import Sample
@@ -211,6 +211,11 @@ class TokenCounts:
         for total in self._backend.values():
             total.is_another = True
 
+    @property
+    def awaits_quiet(self) -> bool:
+        """True if the next read is better one during which we send nothing."""
+        return bool(self._waits) and not self._backend
+
     def total(self, direction: Direction) -> float | None:
         """Return the tokens of all sources, or None without a source."""
         found = [n for (d, _), n in self._others.items() if d == direction]
@@ -240,7 +245,8 @@ class TokenCounts:
             if not self.is_new:
                 # What it counted before our first read is not ours to count.
                 self._waits += 1
-                if read.own != read.own_before and self._waits < _MOST_WAITS:
+                is_quiet = read.own == read.own_before and read.own.in_flight == NOTHING
+                if not is_quiet and self._waits < _MOST_WAITS:
                     return False
                 base = float(value - known)
             total = self._backend[direction] = _BackendTotal(base, value)

@@ -108,7 +108,8 @@ async def read(client, size):
 
 
 def is_open(connection):
-    return not connection.transport.is_closing()
+    transport = connection.transport
+    return transport is not None and not transport.is_closing()
 
 
 async def test_a_connection_waits_while_its_answer_is_unread_and_not_before(

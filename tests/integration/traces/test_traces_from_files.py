@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from traced_tritons import (
@@ -14,6 +15,7 @@ from traced_tritons import (
     requests,
     traces_config,
 )
+from waiting import wait_until
 
 pytestmark = pytest.mark.triton
 
@@ -62,6 +64,11 @@ def file_seconds(path, left_out):
     return seconds
 
 
+def read_at(page):
+    name = "tritonwatch_collector_last_success_timestamp_seconds"
+    return page.value(name, collector="traces")
+
+
 def test_the_owner_of_trace_files_deletes_what_was_counted(
     files_server, settings, start_sidecar
 ):
@@ -72,8 +79,11 @@ def test_the_owner_of_trace_files_deletes_what_was_counted(
     config = traces_config(settings, triton, 0, otlp=None, files=files)
     config["probes"] = []
     sidecar = start_sidecar(config)
-    sidecar.wait(lambda page: requests(page, "double") >= 5)
-    before = requests(sidecar.page(), "double")
+    wait_until(lambda: not any(path.parent.iterdir()), "files lie there")
+    emptied_at = time.time()
+    page = sidecar.wait(lambda page: read_at(page) > emptied_at)
+    before = requests(page, "double")
+    assert before >= 5
     sender.rows("double", 50)
     page = sidecar.wait(lambda page: requests(page, "double") == before + 50)
     assert page.sum("tritonwatch_trace_files_total", outcome="read") >= 10

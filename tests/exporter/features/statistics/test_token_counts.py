@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 
 import pytest
 from accesses import access_to
@@ -106,6 +108,15 @@ def test_a_first_read_with_ours_under_way_waits_for_one_without():
     counts.advance(read(1005, own(0, under_way=1), before=own()))
     counts.advance(read(1010, own(10)))
     assert totals(counts) == {BACKEND: 0}
+
+
+def test_a_request_of_ours_under_way_at_the_first_read_costs_production_nothing():
+    counts = TokenCounts(is_new=False)
+    # The backend has counted its 2 tokens, and its answer has not come.
+    counts.advance(read(1002, own(under_way=1)))
+    counts.advance(read(1002, own(2)))
+    counts.advance(read(1022, own(2)))
+    assert totals(counts) == {BACKEND: 20}
 
 
 def test_requests_of_ours_that_never_pause_do_not_stop_it_and_add_nothing_up():
@@ -389,3 +400,27 @@ def test_work_that_the_statistics_showed_while_the_page_was_away_counts_once():
     busy.advance(10.0, (9.0, 9.0), {"token_seconds": 9.0, "output": 90.0}, 0)
     assert busy.busy == pytest.approx(9.0)
     assert busy.production == pytest.approx(9.0)
+
+
+def test_the_first_read_of_a_page_waits_for_our_requests_under_way():
+    key = ("llm", "")
+    with contextlib.closing(PageServer()) as page:
+        page.body = b'vllm:generation_tokens_total{model_name="llm"} 1002\n'
+        access = access_to(page.client, metrics=page.client)
+        models = {key: ModelSpec(*key, (), (), 0)}
+        access.board.publish(Inventory(models=models))
+        collector = BackendPageSettings().build(access)
+        begun = threading.Event()
+
+        def ask():
+            with access.own.request([(key, 1)]) as sent:
+                begun.set()
+                time.sleep(0.05)
+                sent.reply = InferReply((), 0.05, tokens=Tokens(0, 2))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        begun.wait()
+        samples = collector.collect()
+        asking.join()
+        assert [s.value for s in samples if s.spec is catalogue.TOKENS] == [0]
