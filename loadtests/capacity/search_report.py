@@ -241,9 +241,14 @@ def _conclusion(bench: Bench, found: Findings, capacity: Capacity | None) -> str
         case "stopped":
             return "stopped before the boundary was known"
         case _:
+            tried = (
+                f"{lowest:.4g} to {highest:.4g}"
+                if lowest < highest
+                else f"{lowest:.4g}"
+            )
             seen = (
-                f"between {lowest:.4g} and {highest:.4g} requests/s the boundary of {slo} "
-                "was not pinned down; give --budget more"
+                f"the highest rate that meets {slo} is unknown after runs at "
+                f"{tried} requests/s; raise --budget"
                 if bench.records
                 else f"no run counted, so nothing is known of {slo}"
             )

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pages.blocks import Block, Tone
 
 _NOT_MEASURED: Final = (
-    "Power is modelled by a straight line between two given values, not measured: the "
-    "shape of the curve is that of the assumption."
+    "Power is modelled by a straight line between two given values, not measured: how "
+    "energy changes with the load is that of the assumption."
 )
 _HEADS: Final = (
     "level", "offered/s", "inferences/s", "missed", "W", "J/inference [95 %]", "QPS/W",

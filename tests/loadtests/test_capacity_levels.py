@@ -237,7 +237,7 @@ def test_a_capacity_has_its_interval_and_each_term_alone(reasons) -> None:
             dataclasses.replace(ESTIMATE, low=0.0, high=math.inf),
             "with too few runs for an interval",
         ),
-        ("budget", None, "between 50 and 80 requests/s the boundary"),
+        ("budget", None, "is unknown after runs at 50 to 80 requests/s"),
         ("no_rate_holds", None, "it is missed even at 50 requests/s"),
         ("every_rate_holds", None, "at every rate tried, up to 80 requests/s"),
         ("stopped", None, "stopped before the boundary was known"),
@@ -258,6 +258,10 @@ def test_without_a_run_the_conclusion_has_no_rate() -> None:
     assert (found.conclusion.endswith(said), found.levels) == (True, ())
     found = report(ending="budget", estimate=None)
     assert "no run counted" in found.conclusion
+    of_one_rate = report(
+        record(103.0, [10], [0], [0.005] * 10), ending="budget", estimate=None
+    )
+    assert "after runs at 103 requests/s" in of_one_rate.conclusion
 
 
 def judged(*runs: Record, instances: int = 2) -> Findings:

@@ -147,6 +147,13 @@ def test_a_page_of_two_models_begins_with_what_their_intervals_show(
     assert all(word in first.text for word in said)
 
 
+def test_a_page_of_two_models_speaks_of_no_curve():
+    modelled = pair(MORE, HALF, NO_LOSS, sources={"gpu": "model"})
+    text = page_text.render(pair_document(modelled))
+    assert "not measured" in text
+    assert "curve" not in text
+
+
 def test_an_invalid_page_of_two_models_concludes_nothing():
     found = pair(MORE, HALF, LOSS, valid=False, reasons=("the machine was busy",))
     verdicts = [b for b in pair_document(found).blocks if isinstance(b, Verdict)]

@@ -6,6 +6,7 @@ its course over time: answers to users, faults, the hypothesis, steps.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.measuring.findings import extension_of
@@ -75,9 +76,13 @@ def document(card: Scorecard, journal: Journal | None = None) -> Document:
 
 
 def _card(card: Scorecard) -> Iterator[Block]:
-    count = len(card.rows)
-    tone: Tone = "good" if card.held == count else "bad"
-    yield Verdict(tone, f"{card.held} of {count} held")
+    found = Counter(row.verdict for row in card.rows)
+    others = [name for name in _VERDICTS if found[name] and name != "held"]
+    bad = any(_VERDICTS[name][0] == "bad" for name in others)
+    tone: Tone = "bad" if bad else "note" if others else "good"
+    counts = ", ".join(f"{found[name]} {name}" for name in sorted(others))
+    text = f"{card.held} of {len(card.rows)} held"
+    yield Verdict(tone, f"{text}; {counts}" if counts else text)
     yield from _rows(card)
     yield Section(
         "Findings",

@@ -17,6 +17,7 @@ from loadtests.chaos.results import journal_file, scorecard
 from loadtests.chaos.results.journal_file import Journal
 from loadtests.errors import PlanError
 from pages import page_html, page_text
+from pages.blocks import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,6 +127,26 @@ def test_the_command_tells_what_was_found_by_its_exit_status(
         command()
     assert command("--schema", "journal") == 0
     assert command("--schema", "scorecard") == 0
+
+
+def test_an_experiment_that_shows_nothing_is_no_weakness_on_the_card() -> None:
+    """Two runs on a machine that was too busy looked like two weaknesses."""
+    shown = scorecard.scorecard([journal_of(repetition())])
+    (row,) = shown.rows
+    rows = [row.model_copy(update={"verdict": v}) for v in ("invalid", "invalid")]
+    for verdicts, tone, text in (
+        (rows, "note", "0 of 2 held; 2 invalid"),
+        ([row, *rows], "note", "1 of 3 held; 2 invalid"),
+        (
+            [row.model_copy(update={"verdict": "finding"}), *rows],
+            "bad",
+            "0 of 3 held; 1 finding, 2 invalid",
+        ),
+        ([row], "good", "1 of 1 held"),
+    ):
+        held = sum(one.verdict == "held" for one in verdicts)
+        card = shown.model_copy(update={"rows": tuple(verdicts), "held": held})
+        assert document(card).blocks[0] == Verdict(tone, text)
 
 
 @pytest.mark.parametrize(
