@@ -76,7 +76,7 @@ def document(card: Scorecard, journal: Journal | None = None) -> Document:
 
 
 def _card(card: Scorecard) -> Iterator[Block]:
-    found = Counter(row.verdict for row in card.rows)
+    found = Counter[str](row.verdict for row in card.rows)
     others = [name for name in _VERDICTS if found[name] and name != "held"]
     bad = any(_VERDICTS[name][0] == "bad" for name in others)
     tone: Tone = "bad" if bad else "note" if others else "good"
