@@ -301,8 +301,8 @@ async def _read(
     declared = headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared[:20]) > limit:
         raise _RefusedError(_too_large(limit))
-    parts: list[bytes] = []
-    size = 0
+    # One block, which is mapped for itself if it is large: parts would leave gaps.
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -310,13 +310,12 @@ async def _read(
                 refusal("aborted", HTTPStatus.BAD_REQUEST, "the sender disconnected")
             )
         part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
+        if len(body) + len(part) > limit:
             raise _RefusedError(_too_large(limit))
         held.add(len(part))
-        parts.append(part)
+        body += part
         if not message.get("more_body", False):
-            return b"".join(parts)
+            return bytes(body)
 
 
 def _answer(route: TapRoute, request: TapRequest) -> TapAnswer:
