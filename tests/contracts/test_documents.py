@@ -228,7 +228,7 @@ def test_every_link_leads_somewhere(page) -> None:
 
 
 def test_every_place_where_to_look_is_there() -> None:
-    """`file.py` (`Class.name`, …) in ARCHITECTURE.md: the file defines each name."""
+    """`file.py` (`Class.name`, `NAME`, …) in ARCHITECTURE.md: the file defines each."""
     page = documents.text_of("ARCHITECTURE.md")
     table = page.partition("\n## Where to look\n")[2].partition("\n## ")[0]
     places = re.findall(r"`([\w/]+\.py)`(?: \(([^)]*)\))?", table)
@@ -242,9 +242,8 @@ def test_every_place_where_to_look_is_there() -> None:
         ]
         for name in re.findall("`([^`]+)`", names):
             last = name.rpartition(".")[2]
-            assert re.search(rf"\b(?:def|class) {last}\b", file.read_text()), (
-                f"{path}: {name}"
-            )
+            defined = rf"\b(?:def|class) {last}\b|^{last}(?::| =)"
+            assert re.search(defined, file.read_text(), re.MULTILINE), f"{path}: {name}"
 
 
 def test_the_list_of_modules_is_fresh() -> None:
