@@ -53,7 +53,7 @@ class Watched:
         sequences = {
             key: found.sequence_idle_seconds
             for key, found in reached.items()
-            if found.sequence and not found.steps
+            if found.sequence and not found.steps and not found.decoupled
         }
         return cls(frozenset(cached), frozenset(behind), sequences)
 
