@@ -35,6 +35,8 @@ class ModelWork:
     is_doubtful: bool = False
     """True if a failure of ours was counted as a success: some may be among the
     inferences."""
+    is_busy_reported: bool = False
+    """True if the backend itself reports how long it generated tokens."""
 
 
 Direction = Literal["input", "output"]

@@ -11,7 +11,7 @@ import urllib.request
 
 import numpy as np
 import pytest
-from model_kinds import DECOUPLED, answering
+from model_kinds import answering
 from production import Production
 from sidecars import Page
 from small_models import config, write_model
@@ -35,26 +35,6 @@ return doubled(request)
 """
 
 
-ENGINE = """
-import os, threading, time
-import triton_python_backend_utils as pb
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            x = pb.get_input_tensor_by_name(request, "x").as_numpy()
-            threading.Thread(target=self.answer, args=(sender, x), daemon=True).start()
-
-    def answer(self, sender, x):
-        while os.path.exists("{}"):
-            time.sleep(0.02)
-        sender.send(pb.InferenceResponse([pb.Tensor("y", 2 * x)]))
-        sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-"""Takes requests at once, as vLLM's backend does, also while its engine hangs."""
-
-
 @pytest.fixture
 def hang(tmp_path):
     """A file while which is there, the model `hangs` does."""
@@ -70,7 +50,6 @@ def server(tmp_path, hang):
     queued = config(batching).replace("max_batch_size: 0", "max_batch_size: 1")
     takes = answering("time.sleep(0.2)", *HANGS.format(hang).strip().splitlines())
     write_model(tmp_path / "models", "queued", queued, takes)
-    write_model(tmp_path / "models", "engine", config(DECOUPLED), ENGINE.format(hang))
     with EmbeddedTriton(tmp_path / "models") as server:
         yield server
 
@@ -131,42 +110,6 @@ def test_a_model_that_recovers_is_asked_before_its_turn(
     sidecar.wait(lambda p: p.values("triton_probe_success") == [1, 1])
     turn_seconds = 64 * PROBE["interval_seconds"]
     assert time.monotonic() - recovered < turn_seconds / 2
-
-
-class Streams(Client):
-    """The same of a model that streams, whose users give up early."""
-
-    def ask(self, user):  # noqa: ARG002 - all are alike
-        request = InferRequest(
-            self.model, "1", "client", {"x": np.ones(1, np.float32)}, {"x": "FP32"}
-        )
-        with contextlib.suppress(TritonError):
-            self.client.infer_stream(request, timeout_seconds=0.2)
-
-
-def test_an_engine_that_hangs_is_down_though_triton_takes_requests(
-    hang, server, settings, start_sidecar
-):
-    probe = {**PROBE, "models": {"include": ["engine"]}}
-    sidecar = start_sidecar(settings(server, probe=probe))
-    sidecar.wait(lambda page: page.values("triton_model_serving") == [1])
-
-    def took(page):
-        return page.sum("triton_requests_total", model="engine", outcome="success")
-
-    hang.touch()
-    with Streams(server.grpc, "engine"):
-        before = took(sidecar.page())
-        page = sidecar.wait(
-            lambda page: (
-                page.sum("triton_probe_total", outcome="timeout") >= 6
-                and took(page) >= before + 20
-            )
-        )
-        assert page.values("triton_model_serving") == [0]
-        assert page.sum("triton_probe_total", outcome="backlog") == 0
-        hang.unlink()
-        sidecar.wait(lambda page: page.values("triton_model_serving") == [1])
 
 
 def test_a_model_whose_queue_is_full_is_slow_and_down_only_once_it_hangs(

@@ -207,8 +207,7 @@ class SyntheticProbe:
     def _attempt(self, planned: _Planned) -> Verdict:
         watched, key = planned.watched, planned.spec.key
         before = self._read(watched)
-        made = Backlog(self._window_seconds(), is_decoupled=planned.spec.decoupled)
-        backlog = self._backlogs.setdefault(key, made)
+        backlog = self._backlogs.setdefault(key, Backlog(self._window_seconds()))
         if before is not None:
             backlog.add(before, watched, self._access.clock())
         backlog.add_work(key, self._access.work.current)

@@ -175,7 +175,7 @@ def pace_verdict(pace: Pace, reply: InferReply, request_id: str) -> Verdict:
 
 _MOST_SKIPPED: Final = 64
 _WORKING: Final = 0.5
-"""Least busy share of the time in which a decoupled model made others wait."""
+"""Least busy share of the time in which an engine that reports it made others wait."""
 
 
 class Backlog:
@@ -186,14 +186,13 @@ class Backlog:
     first execution since then, also of a request that was given up, shows that it may
     have recovered: one request is sent at once. And while other clients hold all slots
     of a sequence model, or its queue is long, a probe waits however well the model is.
-    Executions that go up show that it runs. Not so of a decoupled model: Triton counts a
-    request as soon as it is released, which may be before an engine that hangs would
-    have answered it. So its busy time has to go up, too.
+    Executions that go up show that it runs. Of an engine that reports its own times, these
+    have to go up, too: Triton counts its requests as soon as they are released, which may
+    be before an engine that hangs would have answered them.
     """
 
-    def __init__(self, window_seconds: float, *, is_decoupled: bool = False) -> None:
+    def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds
-        self._is_decoupled = is_decoupled
         self._executions: dict[ModelKey, int] = {}
         self._rose_at: dict[ModelKey, float] = {}
         self._first_timeout_at: float | None = None
@@ -244,7 +243,7 @@ class Backlog:
         busy = None if known is None else known.busy_seconds
         was_busy, self._busy_seconds = self._busy_seconds, busy
         has_served = count is not None and before is not None and count > before
-        if self._is_decoupled:
+        if known is not None and known.is_busy_reported:
             worked = (busy or 0.0) - (was_busy or 0.0)
             has_served &= worked >= _WORKING * (work.at - before_at)
         if has_served:

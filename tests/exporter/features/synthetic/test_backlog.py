@@ -113,15 +113,18 @@ def test_a_model_that_twice_served_others_since_a_timeout_is_no_dead_one(
     assert not backlog.serves_others(readings[-1][0])
 
 
-@pytest.mark.parametrize(("busy_ratio", "serves"), [(0.01, False), (0.6, True)])
-def test_requests_that_a_decoupled_model_took_show_nothing_unless_it_worked(
-    busy_ratio, serves
+@pytest.mark.parametrize(
+    ("busy_ratio", "is_reported", "serves"),
+    [(0.01, True, False), (0.6, True, True), (0.01, False, True)],
+)
+def test_requests_that_an_engine_took_show_nothing_if_it_reports_no_work(
+    busy_ratio, is_reported, serves
 ):
-    """It may release them at once, and its engine may hang."""
-    backlog = Backlog(10, is_decoupled=True)
+    """It may release them at once, and hang."""
+    backlog = Backlog(10)
     backlog.note(TIMEOUT, 0.0)
     for at in range(1, 5):
-        busy = ModelWork(busy_ratio * at, 0.0, 50 * at)
+        busy = ModelWork(busy_ratio * at, 0.0, 50 * at, is_busy_reported=is_reported)
         backlog.add_work(M, WorkSnapshot(at, {M: busy}))
     assert backlog.serves_others(4) == serves
 
