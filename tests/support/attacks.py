@@ -162,18 +162,14 @@ def unread_scrape(address: Address, path: bytes = b"/metrics") -> socket.socket:
     return client
 
 
-def unread_scrapes(target: Target) -> Attempts:
-    """Scrapes that nobody reads."""
-    return holding(lambda: unread_scrape(target.web), 100)
-
-
-def unread_documents(target: Target) -> Attempts:
-    """The same with what the status page fetches, of models known and unknown."""
+def unread_pages(target: Target) -> Attempts:
+    """Pages and documents that nobody reads, of models known and unknown."""
     paths = itertools.cycle(DOCUMENTS)
     return holding(lambda: unread_scrape(target.web, next(paths)), 100)
 
 
 DOCUMENTS: Final = (
+    b"/metrics",
     b"/api/v1/history",
     b"/api/v1/history?model=m&version=1",
     b"/api/v1/history?model=" + b"m" * 50_000,
@@ -374,8 +370,7 @@ class Attack:
 ATTACKS: Final = (
     Attack(idle_connections, "web", 200),
     Attack(long_hellos, "web", 200),
-    Attack(unread_scrapes, "web", 20),
-    Attack(unread_documents, "web"),
+    Attack(unread_pages, "web"),
     Attack(strange_paths, "web"),
     Attack(wrong_passwords, "web"),
     Attack(endless_requests, "web"),
