@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 READ_SECONDS: Final = 10.0
-"""Longest time for a body to arrive, and then to wait for its sender's turn."""
+TURN_SECONDS: Final = 5.0
+"""Longest wait of a body for its sender's turn: exporters of traces still learn of it."""
 ANSWER_SECONDS: Final = 2.0
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -70,12 +71,14 @@ class Tap:
         *,
         hosts: Callable[[], Sequence[str]] = tuple,
         read_seconds: float = READ_SECONDS,
+        turn_seconds: float = TURN_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._routes = routes
         self._entrance = entrance
         self._hosts = hosts
         self._read_seconds = read_seconds
+        self._turn_seconds = turn_seconds
         self._answer_seconds = answer_seconds
         self._workers: dict[str, Workers] = {}
         self._turns: defaultdict[str, Turns] = defaultdict(Turns)
@@ -276,7 +279,7 @@ class Tap:
         """
         try:
             async with (
-                asyncio.timeout(self._read_seconds) as patience,
+                asyncio.timeout(self._turn_seconds) as patience,
                 self._turns[route.source].of(request.sender),
             ):
                 patience.reschedule(None)

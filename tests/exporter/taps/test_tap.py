@@ -27,11 +27,9 @@ from running_taps import Crowded, HttpTap
 from trace_sinks import records_of, sink
 from waiting import patience, wait_until
 
-from exporter.features.traces.trace_receiver import (
-    TraceReceiver,
-)
+from exporter.features.traces.trace_receiver import _ANSWER_SECONDS, TraceReceiver
 from exporter.network.admission import CONNECTIONS, Admission
-from exporter.taps.tap import Tap
+from exporter.taps.tap import TURN_SECONDS, Tap
 from exporter.taps.tap_route import TapAnswer, TapRoute
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
@@ -249,16 +247,18 @@ def test_bodies_of_one_address_leave_room_for_those_of_another(served):
     assert served.admission.tap.refused["bytes"] > 0
 
 
+WHOLE = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"
+
+
 def test_bodies_that_wait_to_be_parsed_keep_no_sender_out():
     """Each is complete, so its connection waits for us and not for its sender."""
     let_go = threading.Event()
     served = Served([slow_route(let_go)], answer_seconds=patience(30))
-    whole = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"
     with contextlib.ExitStack() as stack:
         stack.callback(served.close)
         stack.callback(let_go.set)
         for _ in range(CONNECTIONS["tap"]):
-            stack.enter_context(saying(served.address, whole, "127.0.0.2"))
+            stack.enter_context(saying(served.address, WHOLE, "127.0.0.2"))
         visitors = served.admission.tap.visitors
         wait_until(lambda: sum(v.idle_since() is None for v in visitors) > 120)
         assert served.post(b"", path="/none")[0] == HTTPStatus.NOT_FOUND
@@ -282,15 +282,24 @@ def test_bodies_of_one_address_delay_those_of_another_by_one():
     assert order.index("127.0.0.1") <= 2
 
 
-def test_bodies_that_waited_too_long_for_their_turn_are_dropped_and_counted():
+@pytest.mark.parametrize(("answer_seconds", "told"), [(0.05, 202), (None, 503)])
+def test_bodies_that_waited_too_long_for_their_turn_are_dropped_and_counted(
+    answer_seconds, told
+):
+    """A sender that waits for the verdict is told so, and can send again."""
+    assert TURN_SECONDS < _ANSWER_SECONDS, "as an exporter of traces does"
     let_go = threading.Event()
-    served = Served([slow_route(let_go)], answer_seconds=0.05, read_seconds=0.5)
-    assert [served.post(b"x", path="/slow")[0] for _ in range(3)] == [202] * 3
-    served.wait(lambda: served.outcomes() == {("test", "overloaded"): 2})
-    assert served.admission.tap.held.total() < 5000, "that of the first"
-    let_go.set()
-    served.wait(lambda: served.outcomes().get(("test", "accepted")) == 1)
-    served.close()
+    seconds = answer_seconds or patience(30)
+    served = Served([slow_route(let_go)], answer_seconds=seconds, turn_seconds=0.5)
+    with saying(served.address, WHOLE), contextlib.ExitStack() as stack:
+        stack.callback(served.close)
+        stack.callback(let_go.set)
+        wait_until(lambda: served.admission.tap.held.total() > 0)
+        assert served.post(b"x", path="/slow")[0] == told
+        served.wait(lambda: served.outcomes() == {("test", "overloaded"): 1})
+        assert served.admission.tap.held.total() < 5000, "that of the first"
+        let_go.set()
+        served.wait(lambda: served.outcomes().get(("test", "accepted")) == 1)
 
 
 def test_a_body_that_no_thread_can_take_holds_nothing(served, monkeypatch):
