@@ -142,8 +142,12 @@ def _tokens() -> list[Any]:
             "Error of the energy of 1,000 output tokens",
             "Half of the 95 % interval, divided by the energy. Absent while unknown.",
             "percentunit",
+            # Other models have an error, too, but no tokens.
             latest(
-                "max", "triton_model_energy_share_error_ratio<v>", "model, boundary"
+                "max",
+                "triton_model_energy_share_error_ratio<v> and on (cluster, namespace, "
+                "job, instance, model, version, boundary) triton_token_energy_joules<v>",
+                "model, boundary",
             ),
         ),
         series(

@@ -121,6 +121,20 @@ def test_efficiency_is_inferences_over_joules_of_each_boundary(
     ask(given, expected, tmp_path)
 
 
+def test_the_error_of_tokens_energy_is_that_of_models_with_tokens(
+    tmp_path, require_commands
+) -> None:
+    require_commands("promtool")
+    error = "triton_model_energy_share_error_ratio"
+    given = of_replicas(error, 'boundary="gpu"', VALUES)
+    given |= {f'{error}{{job="j",instance="a",model="other",boundary="gpu"}}': "9x60"}
+    tokens = 'boundary="gpu",basis="full",source="backend"'
+    given |= of_replicas("triton_token_energy_joules", tokens, VALUES)
+    (query,) = targets("generation", "Error of the energy of 1,000 output tokens")
+    expected = {'{model="m",boundary="gpu"}': float(max(VALUES.values()))}
+    ask(given, {query["expr"]: expected}, tmp_path)
+
+
 def test_other_jobs_of_prometheus_are_no_sidecars(tmp_path, require_commands) -> None:
     require_commands("promtool")
     given = {
