@@ -292,7 +292,8 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
     if recovery is not None and recovery.state == "not_recovered":
         yield f"{name}: did not recover: {recovery.reason}"
     if recovery is not None and recovery.relapses:
-        yield f"{name}: bad again {recovery.relapses} times after it had been good"
+        times = "once" if recovery.relapses == 1 else f"{recovery.relapses} times"
+        yield f"{name}: bad again {times} after it had been good"
     for one in fault.signals:
         if one.in_time is False:
             yield f"{name}: {one.name} {_late(one)}"

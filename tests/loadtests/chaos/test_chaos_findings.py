@@ -98,7 +98,7 @@ def test_bad_again_after_the_fault_was_gone_is_a_finding() -> None:
     load = run(poisson(200, 30), refuses=((INJECT, REVERT), (15.0, 16.0)))
     gone = findings(evidence(load, inject=INJECT, revert=REVERT))
     assert gone.verdict == "finding"
-    assert "freeze_server: bad again 1 times after it had been good" in gone.reasons
+    assert "freeze_server: bad again once after it had been good" in gone.reasons
     there = findings(evidence(load, inject=INJECT, revert=17.0))
     assert there.verdict == "held"
 
