@@ -151,7 +151,7 @@ class Generate:
             return Event(error=said)
         more = document.get(OUTPUT)
         # A list where the output has a value for each of several answers (beams, a batch).
-        counts = more if isinstance(more, list) else [more]
+        counts: list[Any] = more if isinstance(more, list) else [more]
         if any(type(count) is not int or count < 0 for count in counts):
             counts = []
         return Event(
