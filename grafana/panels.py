@@ -79,11 +79,9 @@ def columns(how: str, by: str, gauges: Mapping[str, str]) -> list[Query]:
     return [latest(how, gauge, by, title) for title, gauge in gauges.items()]
 
 
-def quotient(above: str, below: str, by: str = "", legend: str | None = None) -> Query:
+def quotient(above: str, below: str, by: str = "") -> Query:
     """Return what one counter gains over what another does, by these labels."""
-    return Query(
-        f"{rate(above, by).expr} / {rate(below, by).expr}", _legend(by, legend)
-    )
+    return Query(f"{rate(above, by).expr} / {rate(below, by).expr}", _legend(by, None))
 
 
 def weighted(gauge: str, counter: str, by: str, legend: str | None = None) -> Query:
@@ -321,11 +319,10 @@ def heat(
     unit: str,
     query: Query,
     *,
-    span: int = 24,
     buckets: bool = True,
 ) -> Any:
     """Colour over time: of histogram buckets, or of one value for each series."""
-    panel = framed_panel(heatmap.Panel(), title, description, unit, span)
+    panel = framed_panel(heatmap.Panel(), title, description, unit, 24)
     panel = panel.no_value(hint([query.expr]))
     wanted = target(query, 0)
     if buckets:
