@@ -29,7 +29,7 @@ from drift.dispersion import (
     ordered,
 )
 from drift.numerics.dependence import variance_ratio
-from drift.projection import trials
+from drift.projection import at_risk, trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,16 +153,16 @@ class _Sides:
         """Excess of the evidence for more events; places are features times kinds."""
         blocks, kinds = self._blocks, self._blocks.events.shape[2]
         events = blocks.events.reshape(blocks.events.shape[0], -1)
-        number = trials(blocks.finite, blocks.events)
+        number = at_risk(trials(blocks.finite, blocks.events), blocks.events)
+        number = number.reshape(events.shape)
         rest = number.sum(axis=0) - number
 
         def excess(phi: Floats, at: Places) -> Floats:
-            feature = at // kinds
-            old = phi * self._longer[:, feature]
+            old = phi * self._longer[:, at // kinds]
             k = events[:, at]
             ratios = likelihood_ratios.of_rate(
-                (rest[:, feature] / old, (k.sum(axis=0) - k) / old),
-                (number[:, feature] / phi, k / phi),
+                (rest[:, at] / old, (k.sum(axis=0) - k) / old),
+                (number[:, at] / phi, k / phi),
             )
             return _log_mean_of_blocks(ratios)
 

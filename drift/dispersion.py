@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from drift.numerics.dependence import in_pairs, variance_ratio
-from drift.projection import BINS, EVENTS
+from drift.projection import BINS, EVENTS, at_risk
 from drift.projection import trials as trials_of
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _mean_reciprocal(expected: Floats) -> Floats:
 
 
 def _of_events(blocks: Blocks) -> Floats:
-    trials = trials_of(blocks.finite, blocks.events)[..., None]
+    trials = at_risk(trials_of(blocks.finite, blocks.events), blocks.events)
     share = blocks.events.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
     variance = trials * share * (1.0 - share)
     usable = variance > 0

@@ -112,6 +112,17 @@ def trials(finite: Floats, events: Floats) -> Floats:
     return np.asarray(finite + events[..., : EVENTS.index("outside")].sum(axis=-1))
 
 
+def at_risk(number: Floats, events: Floats) -> Floats:
+    """Of `number` values, those that each kind of event (..., 3) could have been.
+
+    Any value may be missing or infinite; only those that are neither have a range.
+    """
+    outside = EVENTS.index("outside")
+    found = np.repeat(number[..., None], len(EVENTS), axis=-1)
+    found[..., outside] -= events[..., :outside].sum(axis=-1)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Sums over one window or many: everything in it can be added and scaled.

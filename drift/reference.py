@@ -156,7 +156,7 @@ class Profile:
                 kept = cells[: len(category.values)]
                 expected = (kept == 1).sum() + min(len(category.others), cells[OTHER])
             seen = own.events[index, outside] + expected
-            own.events[index, outside] = min(seen, float(self.rows))
+            own.events[index, outside] = min(seen, own.finite[index])
         return own
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from drift.joint_counting import changed_pairs
-from drift.projection import EVENTS
+from drift.projection import EVENTS, at_risk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,12 +136,13 @@ def _culprit(
     # The scale score is (z^2 - 1) / sd(z^2), with sd(z^2) = sqrt 2 for normal scores;
     # a shift adds shift^2 to z^2.
     variance = 1.0 + 2.0**0.5 * change("scale") - shift**2
+    old, new = (
+        side.events[feature]
+        / np.maximum(at_risk(side.trials[feature], side.events[feature]), 1.0)
+        for side in (before, since)
+    )
     rates = tuple(
-        (
-            event,
-            float(before.events[feature, index] / max(before.trials[feature], 1.0)),
-            float(since.events[feature, index] / max(since.trials[feature], 1.0)),
-        )
+        (event, float(old[index]), float(new[index]))
         for index, event in enumerate(EVENTS)
         if event != "outside" or not profile.is_open(feature)
     )

@@ -19,6 +19,7 @@ from drift.alarms.ledger import RECENT, Ledger, Sums, pack
 from drift.errors import UNREADABLE, StateError
 from drift.grid import feature_slices
 from drift.joint_counting import Pair
+from drift.projection import at_risk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -235,8 +236,8 @@ class Monitor:
         )
         old, new = (spread.events * side[..., None] for side in (longer, long))
         ratios[..., 3:_RANGE] = likelihood_ratios.of_rate(
-            (before.trials[..., None] / old, before.events / old),
-            (after.trials[..., None] / new, after.events / new),
+            (at_risk(before.trials, before.events) / old, before.events / old),
+            (at_risk(after.trials, after.events) / new, after.events / new),
             margin=settings.margin_rate,
         )
         # Not extrapolated: the stretches that it is compared with are of the same length.

@@ -7,6 +7,7 @@ import pytest
 from drifting_data import SCHEMA, SETTINGS, draw, first_alarm, window_of
 
 from drift.alarms.monitor import AlarmSettings, Monitor
+from drift.features import Schema, Tensor
 from drift.fitting import fit
 
 
@@ -27,6 +28,23 @@ def test_clean_windows_raise_no_more_alarms_than_wanted(reference, rows):
             alarms += verdict.raised
     # 400 windows at 1 in 1,000: 4 or more has chance 8e-4 (binomial).
     assert alarms <= 3
+
+
+def test_a_column_that_was_empty_in_most_of_the_reference_is_no_drift():
+    """Values out of range count among values: of all rows, ten times as many seemed to come."""
+    schema = Schema.from_tensors([Tensor("x", "FP32", (3,))])
+    alarms = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(20_000, 3)).astype(np.float32)
+        rows[:18_000, 1] = np.nan
+        profile = fit(schema, {"x": rows})
+        monitor, window = Monitor(profile, SETTINGS), profile.accumulator()
+        for _ in range(50):
+            window.update({"x": rng.normal(size=(500, 3)).astype(np.float32)})
+            alarms += monitor.update(window.take()).raised
+    # 300 windows at 1 in 1,000: 3 or more has chance 4e-3 (binomial).
+    assert alarms <= 2
 
 
 @pytest.mark.slow
