@@ -7,6 +7,7 @@ Calls are synchronous and made from worker threads: a blocking unary call answer
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +40,6 @@ from exporter.triton.streamed_reply import StreamedReply
 from exporter.triton.uncancelled_calls import UncancelledCalls
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Mapping
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
@@ -95,6 +95,7 @@ class GrpcClient:
         self.host = host or NamedHost(address)
         self.moves = 0
         """Number of times that the name was found to stand for another address."""
+        self._moving = threading.Lock()
         self._credentials = credentials
         self._silent = 0
         self._calls = UncancelledCalls()
@@ -131,11 +132,13 @@ class GrpcClient:
 
         The core of grpc stays with the server that it has for as long as that answers.
         """
-        if not self.host.has_moved():
-            return False
-        self.moves += 1
-        self._connect()
-        return True
+        # Who is told that it has not moved uses the new connection, which is made by then.
+        with self._moving:
+            if not self.host.has_moved():
+                return False
+            self.moves += 1
+            self._connect()
+            return True
 
     def close(self) -> None:
         """Close the channel, once the answers under way have ended."""
