@@ -113,9 +113,9 @@ def trials(finite: Floats, events: Floats) -> Floats:
 
 
 def at_risk(number: Floats, events: Floats) -> Floats:
-    """Of `number` values, those that each kind of event (..., 3) could have been.
+    """Return how many of `number` values could have had each kind of event (..., 3).
 
-    Any value may be missing or infinite; only those that are neither have a range.
+    Any value may be missing or infinite; only one that is neither can be out of range.
     """
     outside = EVENTS.index("outside")
     found = np.repeat(number[..., None], len(EVENTS), axis=-1)

@@ -63,7 +63,7 @@ def _variables(by_model: str) -> Iterable[Any]:
         "Namespace",
         'label_values(triton_up{cluster=~"$cluster"}, namespace)',
     )
-    # Without "All": staging and production are added up only where somebody chooses both.
+    # Without "All": staging and production are added up only if the user chooses both.
     yield _query("job", "Job", "label_values(triton_up, job)").include_all(
         include_all=False
     )

@@ -52,7 +52,7 @@ def number(value: float | None) -> str:
 
 
 def facts(values: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
-    """Names with any values on one line; numbers of bytes in a unit that fits."""
+    """Return names and values, each on one line; numbers of bytes in MiB or GiB."""
     return [
         (name.removesuffix(_BYTES), size(value))
         if name.endswith(_BYTES)

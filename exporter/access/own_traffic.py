@@ -36,7 +36,7 @@ BOOKING_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 """Longest wait of one of our requests."""
 _MOST_PAUSE_SECONDS: Final = 0.3
-"""Longest wait for our requests in flight before a read that is to find none."""
+"""Longest wait for our requests in flight before a read that should find none."""
 
 Ending = Literal["ok", "failed", "rejected", "unreached", "unresolved"]
 """Answered; answered with an error, by a queue; never received by Triton; unknown."""

@@ -71,8 +71,9 @@ SPC_RUN_LENGTH: Final = MetricSpec(
     "Mean number of samples between false alarms of all charts of the signal, by"
     " bound. nominal: if the learnt mean, spread and correlation were exact; lower:"
     " the configured number, which nine of ten baselines reach if samples are normal"
-    " and only neighbours correlated. Absent if the baseline shows otherwise:"
-    " triton_spc_info has the reason. A slow change weaker than the noise may not show.",
+    " and only consecutive ones are correlated. Absent if the baseline shows otherwise:"
+    " triton_spc_info has the reason. A slow change weaker than the noise may go"
+    " undetected.",
     ("signal", "bound"),
 )
 SPC_INFO: Final = MetricSpec(

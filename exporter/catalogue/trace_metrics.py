@@ -48,9 +48,10 @@ REQUEST_LATENCY_EFFECTIVE: Final = MetricSpec(
     "triton_request_latency_effective_samples",
     "Number of independent requests that would determine the quantile as precisely"
     " as the traced ones in the window. The interval needs 6 for p50, 36 for p90, 72"
-    " for p95, 368 for p99, 3688 for p99.9. A window counts as no less correlated than"
-    " the median of the last twelve, and than the differences between them show. 0 if the correlation cannot be measured: the"
-    " requests came in fewer than four of the window's 30 slots.",
+    " for p95, 368 for p99, 3688 for p99.9. A window counts as at least as correlated"
+    " as the median of the last twelve, and as the differences between them show. 0 if"
+    " the correlation cannot be measured: the requests came in fewer than four of the"
+    " window's 30 slots.",
     (*_MODEL, "quantile"),
 )
 FIRST_RESPONSE: Final = MetricSpec(

@@ -9,9 +9,9 @@ ranks of the order-statistic interval are those of this number of independent re
 A window that happens to be calm does not show that the process is. If each window counted
 by itself, the intervals shown would come from the calmest windows: at 95 % load, those of p90
 covered in 40 %. So no window counts as less dependent than the median of the last twelve.
-Nor do the slots of a window show what lasts longer than they do (a level that wanders, a
-source that is on for minutes). That shows in how much consecutive windows differ, without
-the largest difference: a single change of the level, such as a new version, is no such thing.
+Nor do the slots of a window show dependence that lasts longer than they do (a level that
+wanders, a source that is on for minutes). That shows in the differences between consecutive
+windows. The largest is left out: it may be a single change of the level (a new version).
 
 An interval ends above its quantile, where dependence may last longer: the largest phi of
 three counts, of the quantile, of those below it and of the next one above it. Events that
@@ -123,7 +123,7 @@ class ProcessQuantiles:
         return found
 
     def _worth_between(self, q: float) -> float:
-        """Return the independent requests that one is worth by the differences of windows."""
+        """Return how many independent requests one is worth, by the differences of windows."""
         steps = self._steps[q]
         if len(steps) < _LEAST_STEPS:
             return math.inf

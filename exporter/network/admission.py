@@ -5,7 +5,7 @@ them together leave file descriptors for the sidecar itself, and refuse data whi
 much memory is in use. A full listener closes an idle connection of the address that
 holds most, the one that has been idle longest; if none is idle, the oldest one of an
 address that holds more than the newcomer's: no client is cut off while it is being
-answered unless others have less, and no sender can keep the others out. Calls within
+answered unless others hold fewer, and no sender can keep the others out. Calls within
 gRPC connections are limited in the same way.
 """
 
@@ -216,7 +216,7 @@ class Places:
             if (held := self.held_by(visitor.address)) >= least
             and (since := visitor.idle_since()) is not None
         ]
-        # Slow requests, one after the other, would keep all others out.
+        # Else slow requests, one after the other, would keep all other senders out.
         ended = min(
             idle
             or [

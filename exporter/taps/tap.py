@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 READ_SECONDS: Final = 10.0
 TURN_SECONDS: Final = 5.0
-"""Longest wait of a body for its sender's turn: exporters of traces still learn of it."""
+"""Longest wait of a body for its sender's turn: less than exporters wait for an answer."""
 ANSWER_SECONDS: Final = 2.0
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -251,7 +251,7 @@ class Tap:
             async with asyncio.timeout(self._read_seconds):
                 raw = await _read(route, headers, receive, held)
             head = TapRequest(raw, headers, scope["path"], peer)
-            # Continues when its sender no longer waits, and its error is of no use then.
+            # It continues when its sender no longer waits; nobody reads its error then.
             work = asyncio.create_task(self._work(route, head, held))
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
             seconds = route.answer_seconds or self._answer_seconds
@@ -304,7 +304,7 @@ async def _read(
     declared = headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared[:20]) > limit:
         raise _RefusedError(_too_large(limit))
-    # One block, which is mapped for itself if it is large: parts would leave gaps.
+    # One block: a large one has its own memory mapping, and parts would leave gaps.
     body = bytearray()
     while True:
         message = await receive()

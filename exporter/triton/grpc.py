@@ -132,7 +132,7 @@ class GrpcClient:
 
         The core of grpc stays with the server that it has for as long as that answers.
         """
-        # Who is told that it has not moved uses the new connection, which is made by then.
+        # A caller that gets False uses the new connection, which exists by then.
         with self._moving:
             if not self.host.has_moved():
                 return False

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _NOT_MEASURED: Final = (
     "Power is modelled by a straight line between two given values, not measured: how "
-    "energy changes with the load is that of the assumption."
+    "energy changes with the load follows from this assumption."
 )
 _HEADS: Final = (
     "level", "offered/s", "inferences/s", "missed", "W", "J/inference [95 %]", "QPS/W",

@@ -1,4 +1,4 @@
-"""Production's streams, tokens and joules as tritonwatch shows them, beside the clients' books."""
+"""Streams, tokens and joules of production: those of tritonwatch and of the clients."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ FOREIGN_SPANS: Final = (
         * 18_000
     )
 )
-"""Sound, and nothing that is kept."""
+"""Valid spans, none of which the sidecar keeps."""
 
 
 def unfinished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:

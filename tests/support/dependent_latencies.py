@@ -80,7 +80,7 @@ def long_memory(rng, count, order=0.4):
 
 
 def power_law_spells(rng, count, shortest=100.0, index=1.5):
-    """Half of the time twice as slow, in spells whose length has no variance."""
+    """Half of the time twice as slow, in spells whose length has no finite variance."""
     lengths = shortest * (1.0 + rng.pareto(index, count // int(shortest) + 2))
     ends = np.cumsum(lengths) - rng.random() * lengths[0]
     slow = (np.searchsorted(ends, np.arange(count)) + rng.integers(2)) % 2

@@ -28,8 +28,9 @@ Refusal = Literal[
 ]
 """Reason why there is no lower bound of the run length. short_time: a daily wave would not
 show in the baseline; few_samples: too few independent ones, or limits that hold would
-blind a chart; correlated: the assumption is doubtful, the level wanders slowly, or times of
-large and of small spread alternate; tails: not normal; constant: it never changed; old_state: learnt by a version that did not measure its errors.
+blind a chart; correlated: the assumption is doubtful, the level wanders slowly, or large
+and small spread alternate; tails: not normal; constant: it never changed; old_state: learnt
+by a version that did not measure its errors.
 """
 
 LEAST_SAMPLES: Final = 20
@@ -208,7 +209,7 @@ def _correlated(series: Floats) -> bool:
 
 
 def _wanders(series: Floats) -> bool:
-    """Return whether sums over blocks of 8 samples and more vary too much, at 2 % each."""
+    """Return whether sums over blocks of 8 or more samples vary too much, each tested at 2 %."""
     variance, length, sums = float(series.var(ddof=1)), 1, series
     while sums.size >= _LEAST_BLOCKS:
         squares = float(np.square(sums - sums.mean()).sum()) / (length * variance)

@@ -88,8 +88,8 @@ class _BackendTotal:
     """Tokens of our own requests at the last read."""
     own_when_gone: float | None = None
     awaited: tuple[float, int] | None = None
-    """Tokens counted at a read with own requests under way, and the number of ended ones
-    from which on the ledger includes those that were."""
+    """Tokens counted at a read with own requests under way, and the number of ended
+    requests from which on the ledger includes these."""
     total: float = 0.0
     is_another: bool = False
     """True if the next value is of another server."""
@@ -213,7 +213,7 @@ class TokenCounts:
 
     @property
     def awaits_quiet(self) -> bool:
-        """True if the next read is better one during which we send nothing."""
+        """True if we should send nothing during the next read."""
         return bool(self._waits) and not self._backend
 
     def total(self, direction: Direction) -> float | None:

@@ -175,7 +175,7 @@ def pace_verdict(pace: Pace, reply: InferReply, request_id: str) -> Verdict:
 
 _MOST_SKIPPED: Final = 64
 _WORKING: Final = 0.5
-"""Least busy share of the time in which an engine that reports it made others wait."""
+"""Minimum busy share of the time for an engine that reports it to count as working."""
 
 
 class Backlog:
@@ -186,9 +186,9 @@ class Backlog:
     first execution since then, also of a request that was given up, shows that it may
     have recovered: one request is sent at once. And while other clients hold all slots
     of a sequence model, or its queue is long, a probe waits however well the model is.
-    Executions that go up show that it runs. Of an engine that reports its own times, these
-    have to go up, too: Triton counts its requests as soon as they are released, which may
-    be before an engine that hangs would have answered them.
+    Executions that go up show that it runs. If an engine reports its own times, these have
+    to go up, too: Triton counts its requests as soon as they are released, even if the
+    engine hangs before it answers them.
     """
 
     def __init__(self, window_seconds: float) -> None:
