@@ -64,7 +64,8 @@ def _variables(by_model: str) -> Iterable[Any]:
         'label_values(triton_up{cluster=~"$cluster"}, namespace)',
     )
     # Without "All": staging and production are added up only if the user chooses both.
-    yield _query("job", "Job", "label_values(triton_up, job)").include_all(
+    chosen = 'triton_up{cluster=~"$cluster", namespace=~"$namespace"}'
+    yield _query("job", "Job", f"label_values({chosen}, job)").include_all(
         include_all=False
     )
     yield choice(

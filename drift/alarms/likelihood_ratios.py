@@ -181,6 +181,8 @@ def of_rate(
 
     n_b, k_b = before
     n_a, k_a = after
+    # State that an earlier version saved may have more events than values at risk.
+    k_b = np.minimum(k_b, n_b)
     rate = (k_b + 1.0) / (n_b + 2.0)
     least = np.minimum(rate + margin, _EXTRA_MARGIN_LIMIT)[..., None]
     raised = np.concatenate(

@@ -36,7 +36,7 @@ class ModelWork:
     """True if a failure of ours was counted as a success: some may be among the
     inferences."""
     is_busy_reported: bool = False
-    """True if the backend itself reports how long it generated tokens."""
+    """True if the backend itself reported, when last read, how long it generated tokens."""
 
 
 Direction = Literal["input", "output"]

@@ -113,7 +113,9 @@ class Turns:
             try:
                 await turn
             except asyncio.CancelledError:
-                if not turn.cancelled():  # it was given to us meanwhile
+                if turn.cancelled():
+                    self._forget(peer, turn)
+                else:  # it was given to us meanwhile
                     self._pass_on()
                 raise
         self._taken = True
@@ -121,6 +123,14 @@ class Turns:
             yield
         finally:
             self._pass_on()
+
+    def _forget(self, peer: str, turn: asyncio.Future[None]) -> None:
+        """Remove a turn that nobody waits for: it would delay the next one of its address."""
+        turns = self._waiting.get(peer, deque())
+        with contextlib.suppress(ValueError):
+            turns.remove(turn)
+        if not turns:
+            self._waiting.pop(peer, None)
 
     def _pass_on(self) -> None:
         while self._waiting:

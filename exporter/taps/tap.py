@@ -123,7 +123,7 @@ class Tap:
         log.info("tap_listening", address=self.address)
 
     async def stop(self) -> None:
-        """Close the listener; threads finish the bodies in progress."""
+        """Close the listener; threads finish the bodies in progress, and those that wait are dropped."""
         if self._server is None or self._serving is None:
             return
         self._server.should_exit = True

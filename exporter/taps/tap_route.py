@@ -67,8 +67,8 @@ class TapRoute:
 
     `answer` is called in a worker thread of the source's own with a body of at most
     `max_body_bytes`, after decoding; it raises nothing. `busy_answer` is what the sender
-    is told when that takes longer than `answer_seconds`: the body will still be worked
-    on. `admit` is asked before a body is read, in the event loop, so it has to be quick;
+    is told when that takes longer than `answer_seconds`: the body is still worked on, if
+    its turn comes in time. `admit` is asked before a body is read, in the event loop, so it has to be quick;
     the sender gets its answer instead. `too_large` is called for each body refused for its
     size; it has to be quick, too. A route of `control` changes what is reported: it takes
     JSON alone, sent to an address or a name of ours. (A proxy that mirrors requests keeps

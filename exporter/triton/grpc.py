@@ -61,6 +61,9 @@ _OPTIONS: Final = (
     # How long a handshake may take. A frozen server's is not over before it thaws, and
     # is no server that is gone.
     ("grpc.min_reconnect_backoff_ms", 60_000),
+    # By default a name is resolved again after 30 s at the earliest, however often its
+    # old address was tried in vain.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.enable_retries", 0),
     # Else the proxy of HTTP_PROXY would be watched in place of the server.
     ("grpc.enable_http_proxy", 0),

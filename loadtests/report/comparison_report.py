@@ -15,6 +15,7 @@ from loadtests.dependent_intervals import (
     missed_side,
     quantile_side,
 )
+from loadtests.report.run_report import reservations
 from loadtests.result import finite
 from pages import units
 from pages.blocks import Document, Items, Paragraph, Table, Verdict
@@ -106,7 +107,7 @@ def compared(
         for name, q in _QUANTILES.items()
     ]
     changes.append(_misses(waits, tolerance_ratio))
-    warnings = _reservations(before.verdict.warnings, after.verdict.warnings)
+    warnings = _reservations(reservations(before), reservations(after))
     return _concluded(changes, problems, warnings, tolerance_ratio)
 
 

@@ -156,7 +156,7 @@ def report_of(result: RunResult) -> RunReport:
         profile=dict(about.profile),
         valid=result.verdict.valid,
         reasons=result.verdict.reasons,
-        warnings=(*result.verdict.warnings, *_mostly_failed(result)),
+        warnings=reservations(result),
         duration_seconds=result.duration_seconds,
         requests=len(requests),
         outcomes={o.name.lower(): requests.count(o) for o in Outcome},
@@ -187,9 +187,12 @@ def report_of(result: RunResult) -> RunReport:
     )
 
 
-def _mostly_failed(result: RunResult) -> Iterator[str]:
+def reservations(result: RunResult) -> tuple[str, ...]:
+    """Return the warnings of a run's verdict, and that most of its requests failed."""
+    found = result.verdict.warnings
     if result.miss_ratio is not None and result.miss_ratio > _MOST:
-        yield f"{units.percent(result.miss_ratio)} of the requests failed"
+        found = (*found, f"{units.percent(result.miss_ratio)} of the requests failed")
+    return tuple(found)
 
 
 def quantile(values: Floats, q: float) -> float | None:

@@ -60,6 +60,17 @@ def test_moments_are_those_of_the_scores_and_never_below_a_normal_laws():
             assert side[:, place] == pytest.approx([wanted, 1.0])
 
 
+def test_of_more_events_than_values_at_risk_as_many_count():
+    """State that was saved while new values counted among all rows."""
+    after = np.array([500.0]), np.array([3.0])
+    of_all, of_more = (
+        likelihood_ratios.of_rate((np.array([100.0]), np.array([events])), after)
+        for events in (100.0, 120.0)
+    )
+    assert of_more == of_all
+    assert np.isfinite(of_more).all()
+
+
 @pytest.mark.parametrize("margin", [0.0, 0.05])
 def test_the_evidence_for_a_raised_rate_agrees_with_scipys_binomials(margin):
     before = np.array([[5000.0, 5000.0, 40.0]]), np.array([[0.0, 60.0, 39.0]])

@@ -125,6 +125,12 @@ def test_reservations_about_either_run_are_those_of_the_comparison() -> None:
     assert f"with reservations: the first: {noise}" in first
 
 
+def test_a_comparison_says_that_most_requests_of_a_run_failed() -> None:
+    found = compared(made(1, missed=0.75), made(1), tolerance_ratio=0.2)
+    assert [text.partition(": ")[0] for text in found.warnings] == ["the first"]
+    assert "of the requests failed" in found.warnings[0]
+
+
 @pytest.mark.parametrize(
     ("second", "status"), [({}, 0), ({"slower": 2.0}, 1), ({"seconds": 4.0}, 3)]
 )

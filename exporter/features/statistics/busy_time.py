@@ -25,6 +25,8 @@ class BusyTime:
     production: float = 0.0
     is_reported: bool = False
     """True if the backend reports times of its tokens."""
+    is_reported_now: bool = False
+    """True if it did so at the latest read."""
     _at: float = 0.0
     _statistics: tuple[float, float] = (0.0, 0.0)
     _backend: float = 0.0
@@ -54,7 +56,8 @@ class BusyTime:
         self.busy += rise
         self.production += production
         self._rises = self._rises[0] + rise, self._rises[1] + production
-        if page is not None and "token_seconds" in page:
+        self.is_reported_now = page is not None and "token_seconds" in page
+        if page is not None and self.is_reported_now:
             seconds = page["token_seconds"] + page.get("first_seconds", 0.0)
             tokens = page.get("output", 0.0)
             spent = seconds - self._backend if seconds >= self._backend else seconds

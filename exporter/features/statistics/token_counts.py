@@ -357,7 +357,7 @@ class GeneratedWork:
             output_tokens=None if counts is None else counts.total("output"),
             is_ensemble=self._is_ensemble.get(key, False),
             is_doubtful=production.totals.failures_booked_as_success > 0,
-            is_busy_reported=busy.is_reported,
+            is_busy_reported=busy.is_reported_now,
         )
 
     def server_gone(self, own: Mapping[ModelKey, OwnCounts]) -> None:

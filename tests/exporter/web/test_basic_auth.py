@@ -258,3 +258,22 @@ async def test_an_unknown_user_takes_as_long_as_a_known_one(tmp_path: Path) -> N
     }
     assert 0.7 < medians["nobody"] / medians["dear"] < 1.4
     assert 0.7 < medians["cheap"] / medians["dear"] < 1.4
+
+
+async def test_turns_that_are_no_longer_awaited_are_forgotten() -> None:
+    turns = Turns()
+
+    async def take() -> None:
+        async with turns.of("a"):
+            pass
+
+    async with turns.of("b"):
+        waiting = [asyncio.create_task(take()) for _ in range(100)]
+        await asyncio.sleep(0)
+        for each in waiting[:99]:
+            each.cancel()
+        await asyncio.wait(waiting[:99])
+        assert [len(held) for held in turns._waiting.values()] == [1]
+        waiting[99].cancel()
+        await asyncio.wait(waiting)
+        assert not turns._waiting

@@ -424,3 +424,36 @@ def test_the_first_read_of_a_page_waits_for_our_requests_under_way():
         samples = collector.collect()
         asking.join()
         assert [s.value for s in samples if s.spec is catalogue.TOKENS] == [0]
+
+
+def test_a_request_of_ours_under_way_at_every_read_does_not_stop_the_count():
+    key = ("llm", "")
+    with contextlib.closing(PageServer()) as page:
+        access = access_to(page.client, metrics=page.client)
+        models = {key: ModelSpec(*key, (), (), 0)}
+        access.board.publish(Inventory(models=models))
+        collector = BackendPageSettings().build(access)
+
+        def production(counted):
+            page.body = (
+                f'vllm:generation_tokens_total{{model_name="llm"}} {counted}\n'.encode()
+            )
+            samples = collector.collect()
+            return [s.value for s in samples if s.spec is catalogue.TOKENS]
+
+        def begun():
+            under_way = contextlib.ExitStack()
+            sent = under_way.enter_context(access.own.request([(key, 1)]))
+            sent.reply = InferReply((), 0.1, tokens=Tokens(0, 2))
+            return under_way
+
+        assert production(1000) == [0]
+        under_way = begun()
+        for number in range(1, 20):
+            # Production made 10 tokens, and ours, whose answer has not come, 2.
+            found = production(1000 + 12 * number)
+            following = begun()
+            under_way.close()
+            under_way = following
+        under_way.close()
+        assert 10 * 17 <= found[0] <= 10 * 19
