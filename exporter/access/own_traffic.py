@@ -159,6 +159,8 @@ class OwnCounts:
     unresolved: Booking = NOTHING
     """Requests without an answer, which Triton may count now or much later."""
     in_flight: Booking = NOTHING
+    under_way: frozenset[int] = field(default=frozenset(), compare=False)
+    """Ordinals of the requests of `in_flight`, over all model versions."""
     input_tokens: OwnTokens = field(default=OwnTokens(), compare=False)
     output_tokens: OwnTokens = field(default=OwnTokens(), compare=False)
 
@@ -196,6 +198,7 @@ class OwnTraffic:
         self._last_ended = -math.inf
         self._counts: dict[ModelKey, OwnCounts] = {}
         self._numbers = itertools.count(1)
+        self._ordinals = itertools.count(1)
         self.run_id = run_id
         """Part of the ids of its requests, which no other process has."""
 
@@ -256,10 +259,13 @@ class OwnTraffic:
         sent = OwnRequest()
         with self._lock:
             self._lock.wait_for(lambda: not self._pauses, _LONGEST_PAUSE_SECONDS)
+            this = frozenset({next(self._ordinals)})
             for share in reached:
                 counts = self._counts.get(share.key, OwnCounts())
                 self._counts[share.key] = replace(
-                    counts, in_flight=counts.in_flight + share.booking
+                    counts,
+                    in_flight=counts.in_flight + share.booking,
+                    under_way=counts.under_way | this,
                 )
         is_executed = False
         try:
@@ -276,8 +282,11 @@ class OwnTraffic:
             with self._lock:
                 for share in reached:
                     counts = self._counts[share.key]
-                    left = counts.in_flight - share.booking
-                    self._counts[share.key] = replace(counts, in_flight=left)
+                    self._counts[share.key] = replace(
+                        counts,
+                        in_flight=counts.in_flight - share.booking,
+                        under_way=counts.under_way - this,
+                    )
                 self._book(reached, sent, is_executed=is_executed)
                 self._last_ended = time.monotonic()
                 self._lock.notify_all()

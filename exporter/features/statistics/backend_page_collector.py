@@ -130,10 +130,8 @@ def _sum(counts: Iterable[OwnCounts]) -> OwnCounts:
     return OwnCounts(
         ok=sum(c.ok for c in found),
         failed=sum(c.failed for c in found),
-        done=sum((c.done for c in found), NOTHING),
-        possible=sum((c.possible for c in found), NOTHING),
-        unresolved=sum((c.unresolved for c in found), NOTHING),
         in_flight=sum((c.in_flight for c in found), NOTHING),
+        under_way=frozenset().union(*(c.under_way for c in found)),
         input_tokens=sum((c.input_tokens for c in found), OwnTokens()),
         output_tokens=sum((c.output_tokens for c in found), OwnTokens()),
     )

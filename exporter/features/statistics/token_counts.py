@@ -3,8 +3,8 @@
 A backend's counters include the tokens of everybody's requests and start over with a
 reload. The tokens that answers to our own requests report are subtracted. The backend
 may count a token of ours before or after we have its answer, so its counters are
-compared with the ledger of our requests while none of them is under way, or once as
-many have ended as were under way at the read of the counters; the total is the highest
+compared with the ledger of our requests while none of them is under way, or once those
+that were under way at the read of the counters have ended; the total is the highest
 difference so far. It is too high by at most the tokens of requests whose tokens are
 unknown (`OwnTokens.unknown`), and exact as soon as our requests pause.
 
@@ -87,9 +87,9 @@ class _BackendTotal:
     own: float = 0.0
     """Tokens of our own requests at the last read."""
     own_when_gone: float | None = None
-    awaited: tuple[float, int] | None = None
-    """Tokens counted at a read with own requests under way, and the number of ended
-    requests from which on the ledger includes these."""
+    awaited: tuple[float, frozenset[int]] | None = None
+    """Tokens counted at a read, and the own requests then under way, which have to end
+    before the ledger includes theirs."""
     total: float = 0.0
     is_another: bool = False
     """True if the next value is of another server."""
@@ -110,15 +110,12 @@ class _BackendTotal:
             if self.own_when_gone is not None:
                 self.lost += max(0.0, self.own_when_gone - self.own)
         self.value, self.own, self.own_when_gone = value, own, None
-        counted, ended = self.ended + value - self.base, requests.ended.requests
-        under_way = requests.in_flight.requests
-        if not under_way:
-            self.awaited = counted, ended
-        if self.awaited is not None and ended >= self.awaited[1]:
+        counted, under_way = self.ended + value - self.base, requests.under_way
+        if self.awaited is None or not under_way:
+            self.awaited = counted, under_way
+        if self.awaited[1].isdisjoint(under_way):
             self.total = max(self.total, self.awaited[0] - (own - self.lost))
-            self.awaited = None
-        if self.awaited is None and under_way:
-            self.awaited = counted, ended + under_way
+            self.awaited = (counted, under_way) if under_way else None
 
 
 @dataclass(slots=True)

@@ -34,11 +34,15 @@ KEY = ("llm", "1")
 
 
 def own(tokens=0, *, unknown=0, answered=0, responses=0, under_way=0):
+    """The ledger; `under_way` is the ordinal of a request in flight."""
     counted = OwnTokens(tokens, unknown, answered, responses)
     booked = Booking(requests=tokens + unknown)
-    in_flight = Booking(requests=under_way) if under_way else NOTHING
     return OwnCounts(
-        done=booked, in_flight=in_flight, output_tokens=counted, input_tokens=counted
+        done=booked,
+        in_flight=Booking(requests=1) if under_way else NOTHING,
+        under_way=frozenset({under_way} - {0}),
+        output_tokens=counted,
+        input_tokens=counted,
     )
 
 
@@ -124,10 +128,21 @@ def test_requests_of_ours_that_never_pause_do_not_stop_it_and_add_nothing_up():
     counts.advance(read(0))
     # Each look finds one of ours half done: 5 of its 10 tokens are counted.
     for look in range(1, 1001):
-        counts.advance(read(20 * look + 5, own(10 * look, under_way=1)))
+        counts.advance(read(20 * look + 5, own(10 * look, under_way=look)))
     assert 9_800 <= totals(counts)[BACKEND] <= 10_000
     counts.advance(read(20_010, own(10_010)))
     assert totals(counts)[BACKEND] == 10_000
+
+
+def test_a_long_request_is_waited_for_while_shorter_ones_begin_and_end():
+    counts = TokenCounts(is_new=False)
+    counts.advance(read(0))
+    # Half of the long one's 1,000 tokens are counted, and two short ones end meanwhile.
+    counts.advance(read(500, own(under_way=1)))
+    counts.advance(read(504, own(4, under_way=1)))
+    assert totals(counts) == {BACKEND: 0}
+    counts.advance(read(1014, own(1004)))
+    assert totals(counts) == {BACKEND: 10}
 
 
 @st.composite
