@@ -49,6 +49,8 @@ MIXTURE_DISCORDANT: Final = 75.0
 _HALVINGS: Final = 50
 _FARTHEST: Final = 1e6
 _SAME: Final = 1e-9
+_ALONE: Final = 2
+"""Values at the pooled quantile without ties: one of each model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,12 @@ def estimated(x: Values, y: Values, q: float) -> tuple[float, Inflation | None]:
     rank = _rank(q, len(both))
     middle = np.partition(both, rank)[rank]
     # Values equal to the quantile, like those of one batch, may count as beyond it or not.
+    is_tied = np.count_nonzero(both == middle) > _ALONE
     found = [
         sequence_inflation(
             beyond(y, middle).astype(np.float64) - beyond(x, middle), bounded=True
         )
-        for beyond in (np.greater, np.greater_equal)
+        for beyond in ((np.greater, np.greater_equal) if is_tied else (np.greater,))
     ]
     known = [each for each in found if each is not None]
     if len(known) < len(found):
