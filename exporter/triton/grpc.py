@@ -53,16 +53,14 @@ MAX_NAME_CHARACTERS: Final = 16_384
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # The default backs off to two minutes; a restarted Triton must be seen at once. Calls
-    # come rarely here: one that fails because the last attempt was a moment ago would say
-    # for an interval more that a server is away which is there.
+    # The default backs off to two minutes; a restarted Triton must be seen at once. A call
+    # that fails because the last attempt was a moment ago would hide it for an interval.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 200),
     # How long a handshake may take. A frozen server's is not over before it thaws, and
     # is no server that is gone.
     ("grpc.min_reconnect_backoff_ms", 60_000),
-    # By default a name is resolved again after 30 s at the earliest, however often its
-    # old address was tried in vain.
+    # By default a name is resolved again after 30 s at the earliest.
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.enable_retries", 0),
     # Else the proxy of HTTP_PROXY would be watched in place of the server.
@@ -135,8 +133,7 @@ class GrpcClient:
 
         The core of grpc stays with the server that it has for as long as that answers.
         """
-        # A caller that gets False uses the new connection, which exists by then.
-        with self._moving:
+        with self._moving:  # who gets False finds the new connection made
             if not self.host.has_moved():
                 return False
             self.moves += 1
