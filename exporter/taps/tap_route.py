@@ -66,10 +66,10 @@ class TapRoute:
     """One path of the tap, or all that fit `pattern`, which `path` then describes.
 
     `answer` is called in a worker thread of the source's own with a body of at most
-    `max_body_bytes`, after decoding; it raises nothing. `busy_answer` is what the sender
-    is told when that takes longer than `answer_seconds`: the body is still worked on, if
-    its turn comes in time. `admit` is asked before a body is read, in the event loop, so it has to be quick;
-    the sender gets its answer instead. `too_large` is called for each body refused for its
+    `max_body_bytes`, after decoding; it raises nothing. `busy_answer` is
+    returned when that takes longer than `answer_seconds`; the body is still processed if
+    its turn comes in time. `admit` is asked before a body is read, in the event loop, so
+    it has to be quick; the sender gets its answer instead. `too_large` is called for each body refused for its
     size; it has to be quick, too. A route of `control` changes what is reported: it takes
     JSON alone, sent to an address or a name of ours. (A proxy that mirrors requests keeps
     the name of production.)

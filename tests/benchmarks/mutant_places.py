@@ -60,7 +60,7 @@ EQUIVALENT: Final = {
     "exporter/features/energy/attribution.py: self._smear = np.vstack((self._smear.reshape(-1,"
     " watts.size), smears))[kept] -> self._smear = np.vstack((self._smear.reshape(- 2, watts.size),"
     " smears))[kept]": "numpy takes any negative size for the unknown one",
-    "exporter/features/energy/power_fit.py: if (found >= least).all(): -> if (found < least).all():": "the loop goes on to the same solution",
+    "exporter/features/energy/power_fit.py: if (found >= least).all(): -> if (found < least).all():": "the loop continues, with the same result",
 }
 """Mutants that survived and change no behaviour, by path and lines; judged by hand."""
 _LOGGERS: Final = ("log", "_log", "logger", "_logger")

@@ -286,7 +286,7 @@ def test_bodies_of_one_address_delay_those_of_another_by_one():
 def test_bodies_that_waited_too_long_for_their_turn_are_dropped_and_counted(
     answer_seconds, told
 ):
-    """A sender that waits for the verdict is told so, and can send again."""
+    """A sender that waits for the verdict gets 503 and can send again."""
     assert TURN_SECONDS < _ANSWER_SECONDS, "as an exporter of traces does"
     let_go = threading.Event()
     seconds = answer_seconds or patience(30)
